@@ -1,0 +1,45 @@
+# dsv4_folder(NAME [DEPS ...] [TEST_DEPS ...]): one library for a folder of src/ and one test program
+# for its *_test.cc. Sources are globbed: a new file needs no edit here.
+#
+# A folder without .cc files becomes an INTERFACE library.
+function(dsv4_folder name)
+  cmake_parse_arguments(ARG "" "" "DEPS;TEST_DEPS" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
+  set(tests ${sources})
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  if(sources)
+    add_library(dsv4_${name} STATIC ${sources})
+    target_link_libraries(dsv4_${name} PUBLIC dsv4_options ${ARG_DEPS})
+  else()
+    add_library(dsv4_${name} INTERFACE)
+    target_link_libraries(dsv4_${name} INTERFACE dsv4_options ${ARG_DEPS})
+  endif()
+  if(DSV4_BUILD_TESTS AND tests)
+    set_property(GLOBAL APPEND PROPERTY DSV4_TEST_FOLDERS ${name})
+    set_property(GLOBAL PROPERTY DSV4_TESTS_${name} ${tests})
+    set_property(GLOBAL PROPERTY DSV4_TEST_DEPS_${name} dsv4_${name} ${ARG_TEST_DEPS})
+  endif()
+endfunction()
+
+# Test programs come last: a *_test.cc may include testing/, which depends on everything.
+function(dsv4_add_folder_tests)
+  get_property(folders GLOBAL PROPERTY DSV4_TEST_FOLDERS)
+  foreach(name IN LISTS folders)
+    get_property(tests GLOBAL PROPERTY DSV4_TESTS_${name})
+    get_property(deps GLOBAL PROPERTY DSV4_TEST_DEPS_${name})
+    dsv4_test(${name}_test SOURCES ${tests} DEPS ${deps})
+  endforeach()
+endfunction()
+
+# dsv4_test(NAME SOURCES ... DEPS ... [LABELS ...] [TIMEOUT seconds]): a GoogleTest program, its cases known to ctest.
+function(dsv4_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 600)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} dsv4_testing GTest::gmock GTest::gtest GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE DSV4_SOURCE_DIR="${PROJECT_SOURCE_DIR}" DSV4_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()
