@@ -21,9 +21,9 @@ CheckHandler set_check_handler(CheckHandler handler);
 }  // namespace dsv4
 
 // DSV4_CHECK(condition) or DSV4_CHECK(condition, "format {}", value).
-#define DSV4_CHECK(condition, ...)                                                                \
-  do {                                                                                            \
-    if (!(condition)) {                                                                           \
-      ::dsv4::check_failed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__));        \
-    }                                                                                             \
+#define DSV4_CHECK(condition, ...)                                                         \
+  do {                                                                                     \
+    if (!(condition)) {                                                                    \
+      ::dsv4::check_failed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__)); \
+    }                                                                                      \
   } while (false)

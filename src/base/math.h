@@ -16,7 +16,9 @@ constexpr DSV4_HOST_DEVICE std::int64_t ceil_div(std::int64_t a, std::int64_t b)
 constexpr DSV4_HOST_DEVICE std::int64_t round_up(std::int64_t a, std::int64_t b) {
   return ceil_div(a, b) * b;
 }
-constexpr DSV4_HOST_DEVICE bool is_power_of_two(std::int64_t a) { return a > 0 && (a & (a - 1)) == 0; }
+constexpr DSV4_HOST_DEVICE bool is_power_of_two(std::int64_t a) {
+  return a > 0 && (a & (a - 1)) == 0;
+}
 
 // a * b and a + b for untrusted non-negative sizes; empty when negative or past 2^63 - 1.
 constexpr std::optional<std::int64_t> checked_mul(std::int64_t a, std::int64_t b) {

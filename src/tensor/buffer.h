@@ -18,9 +18,9 @@ class Buffer {
 
   Buffer() = default;
   explicit Buffer(std::size_t bytes)
-      : data_(bytes == 0 ? nullptr
-                         : static_cast<std::byte*>(
-                               ::operator new(bytes, std::align_val_t{kAlignment}))),
+      : data_(bytes == 0
+                  ? nullptr
+                  : static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment}))),
         bytes_(bytes) {}
   // All bytes equal to `fill`.
   Buffer(std::size_t bytes, std::uint8_t fill) : Buffer(bytes) {
@@ -59,7 +59,7 @@ class Buffer {
 
  private:
   struct Free {
-    void operator()(std::byte* p) const { ::operator delete(p, std::align_val_t{kAlignment}); }
+    void operator()(std::byte* p) const { ::operator delete (p, std::align_val_t{kAlignment}); }
   };
   std::unique_ptr<std::byte, Free> data_;
   std::size_t bytes_ = 0;

@@ -9,7 +9,19 @@
 
 namespace dsv4 {
 
-enum class DType : std::uint8_t { kF32, kBF16, kF16, kF64, kE4M3, kE8M0, kI8, kU8, kI32, kI64, kBool };
+enum class DType : std::uint8_t {
+  kF32,
+  kBF16,
+  kF16,
+  kF64,
+  kE4M3,
+  kE8M0,
+  kI8,
+  kU8,
+  kI32,
+  kI64,
+  kBool
+};
 
 constexpr std::int64_t dtype_bytes(DType dtype) {
   switch (dtype) {

@@ -18,7 +18,8 @@ class Shape {
   constexpr Shape() = default;
   constexpr Shape(std::initializer_list<std::int64_t> dims)
       : Shape(std::span<const std::int64_t>(dims.begin(), dims.size())) {}
-  constexpr explicit Shape(std::span<const std::int64_t> dims) : rank_(static_cast<int>(dims.size())) {
+  constexpr explicit Shape(std::span<const std::int64_t> dims)
+      : rank_(static_cast<int>(dims.size())) {
     DSV4_CHECK(dims.size() <= kMaxRank, "rank {}", dims.size());
     for (int i = 0; i < rank_; ++i) dims_[i] = dims[i];
   }
