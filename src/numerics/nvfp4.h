@@ -1,0 +1,65 @@
+// nvfp4.h: NVFP4: E2M1 codes, an E4M3 block scale for 16 of them along K, one FP32 global scale.
+//
+// Every step is one FP32 operation rounded to nearest even, in the order written: other orders,
+// such as x * (1 / p) or (x / g) / s, give other bytes. Inputs are finite (all_finite in amax.h),
+// global scales finite and >= 0: the callers refuse anything else by the tensor's name.
+#pragma once
+
+#include <cstdint>
+
+#include "base/host_device.h"
+#include "numerics/amax.h"
+#include "numerics/e2m1.h"
+#include "numerics/e4m3.h"
+#include "numerics/pack.h"
+
+namespace dsv4 {
+
+inline constexpr int kNvfp4QuantBlock = 16;
+inline constexpr int kNvfp4BlockBytes = kNvfp4QuantBlock / 2;  // of packed codes
+inline constexpr float kNvfp4Max = kE2m1Max * kE4m3Max;        // 2688, in units of the global scale
+
+// g = amax / 2688, so that the tensor's largest value is the largest code under the largest block
+// scale; 1 for an all-zero tensor. An amax below about 1.9e-42 underflows to g = 0: all codes 0.
+constexpr DSV4_HOST_DEVICE float nvfp4_global_scale(float tensor_amax) {
+  return tensor_amax > 0.0f ? tensor_amax / kNvfp4Max : 1.0f;
+}
+
+// s = E4M3(min(block_amax / (6 g), 448)), as its byte; 0 for an all-zero block.
+constexpr DSV4_HOST_DEVICE std::uint8_t nvfp4_block_scale(float block_amax, float global_scale) {
+  if (!(block_amax > 0.0f)) return 0;
+  return encode_e4m3(block_amax / (kE2m1Max * global_scale));
+}
+
+// p = FP32(s) * g, what the values of a block are divided by before E2M1.
+constexpr DSV4_HOST_DEVICE float nvfp4_divisor(std::uint8_t block_scale, float global_scale) {
+  return decode_e4m3(block_scale) * global_scale;
+}
+
+// E2M1(x / p), and 0 without a sign where p is 0.
+constexpr DSV4_HOST_DEVICE std::uint8_t encode_nvfp4(
+    float x, float divisor, E2m1Rounding rounding = E2m1Rounding::kNearestEven) {
+  return divisor > 0.0f ? encode_e2m1(x / divisor, rounding) : std::uint8_t{0};
+}
+
+// Encodes x [16] into codes [8], packed; returns the block scale.
+constexpr DSV4_HOST_DEVICE std::uint8_t encode_nvfp4_block(
+    const float* x, float global_scale, std::uint8_t* codes,
+    E2m1Rounding rounding = E2m1Rounding::kNearestEven) {
+  const std::uint8_t block_scale = nvfp4_block_scale(amax(x, kNvfp4QuantBlock), global_scale);
+  const float divisor = nvfp4_divisor(block_scale, global_scale);
+  for (int i = 0; i < kNvfp4BlockBytes; ++i) {
+    codes[i] = pack_e2m1(encode_nvfp4(x[2 * i], divisor, rounding),
+                         encode_nvfp4(x[2 * i + 1], divisor, rounding));
+  }
+  return block_scale;
+}
+
+// (e2m1 * e4m3) * g. The first product has at most six significant bits and is exact, so the value
+// is rounded once; e2m1 * (e4m3 * g) would round twice.
+constexpr DSV4_HOST_DEVICE float decode_nvfp4(std::uint8_t code, std::uint8_t block_scale,
+                                              float global_scale) {
+  return (decode_e2m1(code) * decode_e4m3(block_scale)) * global_scale;
+}
+
+}  // namespace dsv4
