@@ -1,0 +1,18 @@
+#include "backends/backends.h"
+
+#include "base/error.h"
+#include "reference/reference_backend.h"
+
+namespace dsv4 {
+
+std::vector<std::string> available_backends() { return {"reference"}; }
+
+std::unique_ptr<Backend> open_backend(std::string_view name) {
+  if (name == "reference") return std::make_unique<ReferenceBackend>();
+  std::string names;
+  for (const std::string& known : available_backends())
+    names += (names.empty() ? "" : ", ") + known;
+  fail(ErrorCode::kUnsupportedDevice, "no device \"{}\" in this build; available: {}", name, names);
+}
+
+}  // namespace dsv4
