@@ -15,8 +15,9 @@ namespace dsv4 {
 // below every number. row_indices lists them in ascending order, then -1. Scores are never held for
 // more than a bounded tile of rows and tokens (the workspace).
 struct IndexerParams {
-  PagedRowsView queries;    // slot t * num_heads + h; any row kind, written by ops/kv_write.h
-  MatrixView head_weights;  // [tokens, num_heads], kF32, all constant factors included
+  PagedRowsView queries;         // slot t * num_heads + h; any row kind, written by ops/kv_write.h
+  MatrixView head_weights;       // [tokens, num_heads], kF32
+  float head_weight_factor = 1;  // index_head_dim^-1/2 * num_heads^-1/2 in V4
   int num_heads = 0;
   const std::int32_t* positions = nullptr;  // [tokens], -1: inactive
   const std::int32_t* sequences = nullptr;  // [tokens]

@@ -17,7 +17,7 @@ namespace dsv4 {
 //          code = E2M1(x / p), all in FP32; p = 0 gives codes 0
 // A NaN or infinite input gives unspecified codes of its own row; other rows are unaffected.
 struct QuantizeParams {
-  MatrixView x;           // [rows, cols], kF32 or kBf16
+  MatrixView x;           // [rows (or as row_idx says), cols], kF32 or kBf16
   MutableMatrixView out;  // [rows, cols], kE4m3, kMxfp4 or kNvfp4
   E2m1Rounding rounding = E2m1Rounding::kNearestEven;
   // kNvfp4: g of row r is static_global_scales[global_scale_idx[r]] (index null: 0 for all rows),
@@ -25,7 +25,8 @@ struct QuantizeParams {
   // a zero row), written to out.global_scales[r], stride 1.
   const float* static_global_scales = nullptr;
   const std::int32_t* global_scale_idx = nullptr;  // [rows]
-  const std::int32_t* row_count = nullptr;         // [1] active rows; null: all
+  const std::int32_t* row_idx = nullptr;    // [rows] out row r comes from x row row_idx[r]; null: r
+  const std::int32_t* row_count = nullptr;  // [1] active rows of out; null: all
 };
 void check(const QuantizeParams& p);
 Cost cost(const QuantizeParams& p);
