@@ -37,6 +37,7 @@ class AtomicFile {
   const std::filesystem::path& target() const { return target_; }
 
  private:
+  void require_open() const;
   void discard() noexcept;
 
   std::filesystem::path target_, temporary_;

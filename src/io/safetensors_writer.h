@@ -43,7 +43,8 @@ class SafetensorsWriter {
   void finish();
 
  private:
-  void skip_full_tensors();
+  void next();
+  std::int64_t size_of(std::size_t i) const;
 
   std::vector<TensorDeclaration> tensors_;
   AtomicFile file_;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "io/name_index.h"
@@ -69,7 +70,8 @@ class TensorStore {
  private:
   TensorStore() = default;
   void add_tensor(const StoredTensor& tensor);
-  void index_names();
+  // Returns the positions of a repeated name, if any.
+  std::optional<std::pair<std::int64_t, std::int64_t>> index_names();
 
   std::vector<SafetensorsFile> shards_;
   std::vector<std::filesystem::path> shard_paths_;
