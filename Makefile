@@ -1,0 +1,80 @@
+# A thin front for the CMake presets (CMakePresets.json): installs what is missing, then configures,
+# builds and tests. All rules about the build itself stand in CMake.
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -ec
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.SILENT:
+
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+# Arguments for configuring, e.g. make build CMAKE_ARGS=-DDSV4_CUDA=OFF
+CMAKE_ARGS ?=
+# Arguments for ctest, e.g. make test CTEST_ARGS='-R Router'
+CTEST_ARGS ?=
+# Tests with this label are too slow under a sanitizer. Empty: leave none out.
+SANITIZER_SKIP ?= ^slow$$
+
+STARTED := $(shell date +%s)
+export PROMPT ?= Tell me a story about a fox, a lantern and a lighthouse.
+
+# A terminal sees progress; a log sees what went wrong, what was skipped, and the summary.
+NINJA_ARGS := $(if $(MAKE_TERMOUT),,-- --quiet)
+CTEST_VIEW := $(if $(MAKE_TERMOUT),--progress,| \
+  grep --line-buffered -Ev '^ *(Start +[0-9]+: |[0-9]+/[0-9]+ Test +\#[0-9]+: .* Passed )')
+# ThreadSanitizer of GCC 12 and 13 cannot place its shadow under the 32 bits of address randomisation
+# that newer kernels use. Tests already run while building, to list their cases.
+FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
+
+# $(call configure,PRESET)
+configure = mkdir -p build/$(1) && \
+  { cmake --preset $(1) $(CMAKE_ARGS) >build/$(1)/configure.log 2>&1 || { cat build/$(1)/configure.log; exit 1; }; }
+# $(call build,PRESET,TARGET)
+build = $(call configure,$(1)) && echo "building $(2) ($(1))" && \
+  $(wrap) cmake --build --preset $(1) --target $(2) --parallel $(JOBS) $(NINJA_ARGS)
+# $(call check,PRESET,ARGUMENTS)
+check = $(wrap) ctest --preset $(1) --parallel $(JOBS) --no-tests=error $(2) $(CTEST_ARGS) $(CTEST_VIEW)
+took = echo "make $@: $$(( $$(date +%s) - $(STARTED) )) s in all"
+
+.PHONY: help build demo test lint format asan ubsan tsan clean
+
+help:
+	echo "make demo     build the program and let the bundled model tell a story"
+	echo "make build    build everything (build/reference)"
+	echo "make test     build and run all tests"
+	echo "make lint     formatting, layers, paths in the documentation"
+	echo "make format   format the sources"
+	echo "make asan     build and test with AddressSanitizer; also ubsan, tsan"
+	echo "make clean    remove build/"
+	echo "Missing packages are installed first (tools/install_deps.sh)."
+
+build:
+	tools/install_deps.sh
+	$(call build,reference,all)
+	$(took)
+
+demo:
+	tools/install_deps.sh
+	$(call build,reference,dsv4)
+	build/reference/apps/dsv4 generate models/nano --chat --seed 1 -p "$$PROMPT"
+
+test:
+	tools/install_deps.sh --test
+	$(call build,reference,all)
+	$(call check,reference)
+	$(took)
+
+lint:
+	tools/lint.sh
+
+format:
+	tools/lint.sh --fix
+
+tsan: wrap = $(FIXED_ADDRESSES)
+asan ubsan tsan:
+	tools/install_deps.sh --test
+	$(call build,$@,all)
+	$(call check,$@,$(if $(SANITIZER_SKIP),-LE '$(SANITIZER_SKIP)'))
+	$(took)
+
+clean:
+	rm -rf build
