@@ -1,0 +1,34 @@
+// bind.h: from a checkpoint's tensors to the weights of a model, strictly: every tensor is used,
+// known and unused, or an error; every weight is filled.
+//
+// The format of a matrix (BF16, F32, FP8, MXFP4, NVFP4) is decided for each by its dtype and its
+// sibling tensors, never by a flag in config.json (docs/formats.md).
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "checkpoint/model_config.h"
+#include "checkpoint/weights.h"
+#include "io/tensor_store.h"
+
+namespace dsv4 {
+
+struct LoadOptions {
+  bool with_draft = true;  // bind the draft block if the checkpoint has one
+};
+
+// Binds all weights. Checks names, dtypes and shapes against the config; where the store has data,
+// also the ids of the hash tables and the global and input scales (finite, above 0). Weights
+// themselves are not read. A store made from headers gives a model without data.
+// Throws Error: kBadCheckpoint naming the tensors (missing, unknown, wrong dtype or shape, bad
+// value), kUnsupported (another naming or quantisation scheme, named).
+ModelWeights bind_weights(const ModelConfig& config, std::shared_ptr<const TensorStore> store,
+                          const LoadOptions& options = {});
+
+// Reads config.json, generation_config.json and all tensors of a model directory.
+// Throws Error: kNotFound, kBadCheckpoint, kUnsupported, kIo.
+std::shared_ptr<const ModelWeights> load_checkpoint(const std::filesystem::path& dir,
+                                                    const LoadOptions& options = {});
+
+}  // namespace dsv4
