@@ -38,16 +38,15 @@ constexpr DSV4_HOST_DEVICE std::uint32_t e2m1_half_step_code(std::uint32_t magni
 
 }  // namespace numerics_detail
 
-// The code of x, 0..15. Saturates at +-6 (infinities included); -0 keeps its sign; NaN gives zero
-// with its sign, so a caller that must refuse NaN does so before.
+// The code of x, 0..15. Saturates at +-6 (infinities included); -0 keeps its sign. NaN gives a zero of
+// the opposite sign, as the golden codes have it; a caller that must refuse NaN does so before.
 constexpr DSV4_HOST_DEVICE std::uint8_t encode_e2m1(
     float x, E2m1Rounding rounding = E2m1Rounding::kNearestEven) {
   const std::uint32_t sign = (f32_bits(x) >> 28) & 8u;
   const std::uint32_t magnitude_bits = f32_magnitude_bits(x);
+  if (magnitude_bits > kF32InfinityBits) return static_cast<std::uint8_t>(sign ^ 8u);
   std::uint32_t code = 7;
-  if (magnitude_bits > kF32InfinityBits) {
-    code = 0;
-  } else if (magnitude_bits < f32_bits(kE2m1Max)) {
+  if (magnitude_bits < f32_bits(kE2m1Max)) {
     code = rounding == E2m1Rounding::kHalfStep
                ? numerics_detail::e2m1_half_step_code(magnitude_bits)
                : round_to_minifloat<1, 1>(magnitude_bits);
