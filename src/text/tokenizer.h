@@ -17,7 +17,7 @@
 namespace dsv4 {
 
 // Longest text that encode() takes; a million tokens of V4 are about 5 MB.
-inline constexpr std::size_t kMaxTextBytes = std::size_t{256} << 20;
+inline constexpr std::size_t kMaxTextBytes = std::size_t{64} << 20;
 
 class Tokenizer {
  public:

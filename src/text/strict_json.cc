@@ -1,0 +1,59 @@
+// strict_json.cc: a parse with a callback that sees every key.
+#include "text/strict_json.h"
+
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "base/error.h"
+#include "text/utf8.h"
+
+namespace dsv4 {
+
+using nlohmann::json;
+
+constexpr int kMaxDepth = 32;
+
+json parse_strict_json(std::string_view text, std::string_view where) {
+  std::vector<std::unordered_set<std::string>> keys;  // of the objects that are open
+  const auto inspect = [&](int depth, json::parse_event_t event, json& parsed) {
+    switch (event) {
+      case json::parse_event_t::object_start:
+      case json::parse_event_t::array_start:
+        require(depth < kMaxDepth, ErrorCode::kBadCheckpoint,
+                "{}: JSON nested more than {} levels deep", where, kMaxDepth);
+        if (event == json::parse_event_t::object_start) keys.emplace_back();
+        break;
+      case json::parse_event_t::key: {
+        const auto& key = parsed.get_ref<const std::string&>();
+        require(keys.back().insert(key).second, ErrorCode::kBadCheckpoint,
+                "{}: the key {} stands twice in one object", where, quote(key));
+        break;
+      }
+      case json::parse_event_t::object_end:
+        keys.pop_back();
+        break;
+      default:
+        break;
+    }
+    return true;
+  };
+  try {
+    return json::parse(text.begin(), text.end(), inspect);
+  } catch (const json::exception& e) {
+    fail(ErrorCode::kBadCheckpoint, "{}: not valid JSON: {}", where,
+         std::string_view(e.what()).substr(0, 200));  // it repeats the text that it met
+  }
+}
+
+std::string quote(std::string_view text) {
+  constexpr std::size_t kShown = 60;
+  std::string shown;
+  append_final_utf8(text.substr(0, kShown), shown);
+  for (char& c : shown) {
+    if (static_cast<unsigned char>(c) < 0x20) c = '?';
+  }
+  return fmt::format("\"{}{}\"", shown, text.size() > kShown ? "..." : "");
+}
+
+}  // namespace dsv4
