@@ -34,4 +34,9 @@ struct RouterParams {
 void check(const RouterParams& p);
 Cost cost(const RouterParams& p);
 
+// For whoever binds a hash table, in host memory: every entry of [vocab, experts_per_token] is an
+// expert, and no token has one twice. Throws Error(kBadCheckpoint) naming the token id.
+void check_hash_table(const std::int32_t* hash_table, std::int64_t vocab, int experts_per_token,
+                      std::int64_t num_experts);
+
 }  // namespace dsv4

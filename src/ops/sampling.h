@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/host_device.h"
 #include "ops/op.h"
 #include "tensor/matrix_view.h"
 
@@ -32,7 +33,22 @@ struct SamplingParams {
 void check(const SamplingParams& p);
 Cost cost(const SamplingParams& p);
 
+// Refuses what a user may not ask for, by field; the rows of SamplingParams have passed it.
+void check(const SamplingRow& row);
+
+// SplitMix64's finaliser (Steele, Lea, Flood 2014): a bijection of 64 bits.
+constexpr DSV4_HOST_DEVICE std::uint64_t mix_bits(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
 // A number in [0, 1) that depends on (seed, position) only: two rounds of SplitMix64's finaliser.
-double uniform_draw(std::uint64_t seed, std::int64_t position);
+constexpr DSV4_HOST_DEVICE double uniform_draw(std::uint64_t seed, std::int64_t position) {
+  constexpr std::uint64_t kGoldenRatio = 0x9E3779B97F4A7C15u;
+  const std::uint64_t stream_start = mix_bits(seed + kGoldenRatio);
+  const std::uint64_t steps = static_cast<std::uint64_t>(position) + 1;
+  return static_cast<double>(mix_bits(stream_start + steps * kGoldenRatio) >> 11) * 0x1p-53;
+}
 
 }  // namespace dsv4

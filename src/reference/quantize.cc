@@ -1,0 +1,56 @@
+// Quantisation of rows, block by block, with the encoders of numerics/.
+#include "numerics/fp8_block.h"
+#include "numerics/mxfp4.h"
+#include "numerics/nvfp4.h"
+#include "reference/reference_backend.h"
+#include "reference/rows.h"
+
+namespace dsv4 {
+namespace {
+
+// The global scale of row `row`, stored where the output has one a row.
+float row_global_scale(const QuantizeParams& p, std::int64_t row, const std::vector<float>& x) {
+  float global_scale = 0;
+  if (p.static_global_scales == nullptr) {
+    global_scale = nvfp4_global_scale(amax(x.data(), p.x.cols));
+  } else {
+    global_scale =
+        p.static_global_scales[p.global_scale_idx == nullptr ? 0 : p.global_scale_idx[row]];
+  }
+  if (p.out.global_scale_stride == 1) p.out.global_scales[row] = global_scale;
+  return global_scale;
+}
+
+void quantize_row(const QuantizeParams& p, std::int64_t row) {
+  const MutableMatrixView& out = p.out;
+  const std::vector<float> x = decoded_row(p.x, row);
+  auto* codes = static_cast<std::uint8_t*>(out.data) + data_bytes(out.format, out.row_stride) * row;
+  auto* scales = static_cast<std::uint8_t*>(out.block_scales) + out.scale_stride * row;
+  const float global_scale = out.format == Format::kNvfp4 ? row_global_scale(p, row, x) : 1.0f;
+  for (std::int64_t begin = 0; begin < out.cols; begin += out.block_cols) {
+    const std::int64_t n = std::min(out.block_cols, out.cols - begin);
+    const float* block_x = x.data() + begin;
+    std::uint8_t* block_codes = codes + data_bytes(out.format, begin);
+    std::uint8_t& block_scale = scales[begin / out.block_cols];
+    switch (out.format) {
+      case Format::kE4m3:
+        block_scale = encode_e4m3_block(block_x, static_cast<int>(n), block_codes);
+        break;
+      case Format::kMxfp4:
+        block_scale = encode_mxfp4_block(block_x, block_codes);
+        break;
+      default:
+        block_scale = encode_nvfp4_block(block_x, global_scale, block_codes, p.rounding);
+    }
+  }
+}
+
+}  // namespace
+
+void ReferenceBackend::compute(const QuantizeParams& p, const OpContext&) {
+  if (p.x.cols == 0) return;
+  const std::int64_t rows = active_rows(p.row_count, p.x.rows);
+  for (std::int64_t row = 0; row < rows; ++row) quantize_row(p, row);
+}
+
+}  // namespace dsv4
