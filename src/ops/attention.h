@@ -31,7 +31,7 @@ struct AttentionParams {
 
   PagedRowsView raw_rows;                   // width head_dim
   const std::int32_t* raw_pages = nullptr;  // [sequences]
-  std::int64_t window = 0;                  // at most raw_rows.page_rows
+  std::int64_t window = 0;                  // at most raw_rows.page_rows; 0: no raw rows
 
   int compress_ratio = 0;  // 0: no compressed rows, the rest of this part is not read
   PagedRowsView comp_rows;
@@ -62,7 +62,7 @@ struct DenseAttentionParams {
   const std::int32_t* q_offsets = nullptr;   // [num_sequences + 1]
   const std::int32_t* kv_offsets = nullptr;  // [num_sequences + 1]
   bool causal = true;
-  std::int64_t window = 0;  // 0: no window
+  std::int64_t window = 0;  // 0: no window; needs causal
   const float* attn_sink = nullptr;
   float softmax_scale = 0;
   MutableMatrixView out;  // [q_tokens, num_heads * value_dim]

@@ -13,7 +13,8 @@ namespace dsv4 {
 // row[j]), for rows j with compress_ratio * (j + 1) <= p + 1 (reference: both sums in FP64, rounded
 // once). Selected: the min(index_top_k, visible) highest, ties to the lower row; a NaN score counts
 // below every number. row_indices lists them in ascending order, then -1. Scores are never held for
-// more than a bounded tile of rows and tokens (the workspace).
+// more than a bounded tile of rows and tokens (the workspace). Of index_scores, where wanted, only
+// a token's visible columns are written. relu(NaN) is NaN.
 struct IndexerParams {
   PagedRowsView queries;         // slot t * num_heads + h; any row kind, written by ops/kv_write.h
   MatrixView head_weights;       // [tokens, num_heads], kF32
