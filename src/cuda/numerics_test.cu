@@ -62,6 +62,11 @@ struct DecodedCode {
   std::uint32_t e2m1, e4m3, e8m0, bf16, nvfp4, mxfp4, e4m3_scaled;
 };
 
+// IEEE 754 leaves the NaN of a product open: the GPU gives 7FFFFFFF, the host an operand's.
+DSV4_HOST_DEVICE std::uint32_t product_bits(float product) {
+  return f32_magnitude_bits(product) > kF32InfinityBits ? kF32QuietNanBits : f32_bits(product);
+}
+
 // A 16-bit word: decoded whole as BF16, as a code in its low and a block scale in its high byte.
 struct DecodeWord {
   using Input = std::uint32_t;
@@ -73,9 +78,9 @@ struct DecodeWord {
             f32_bits(decode_e4m3(low)),
             f32_bits(decode_e8m0(low)),
             f32_bits(decode_bf16(static_cast<std::uint16_t>(word))),
-            f32_bits(decode_nvfp4(low, high, 0.013950892724096775f)),
-            f32_bits(decode_mxfp4(low, high)),
-            f32_bits(decode_e4m3_scaled(low, high))};
+            product_bits(decode_nvfp4(low, high, 0.013950892724096775f)),
+            product_bits(decode_mxfp4(low, high)),
+            product_bits(decode_e4m3_scaled(low, high))};
   }
 };
 
