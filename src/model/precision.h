@@ -1,0 +1,45 @@
+// precision.h: which activations each quantised linear takes, decided once when the model is
+// opened.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/weights.h"
+#include "model/options.h"
+#include "ops/backend.h"
+
+namespace dsv4 {
+
+// The format that a linear's input is quantised to; none: it stays as it is.
+using ActivationFormat = std::optional<Format>;
+
+// True if all block scales of an NVFP4 matrix are powers of two whose exponents span at most
+// kMaxFoldableSpan steps: code * block_scale is then an E4M3 value times one power of two. Reads
+// all scales. False for other formats.
+inline constexpr int kMaxFoldableSpan = 14;
+bool is_foldable(const MatrixView& weight);
+
+// Input of a dense linear, or of the experts' gate and up or down matrices, which share one.
+ActivationFormat dense_activation(const MatrixView& weight, Activations activations);
+ActivationFormat expert_activation(std::span<const MatrixView> weights, Activations activations);
+
+// The formats of all quantisable linears of a layer.
+struct LayerPrecision {
+  ActivationFormat q_a, q_b, kv, o_b, index_q_b;
+  ActivationFormat expert_gate_up, expert_down;
+  ActivationFormat shared_gate_up, shared_down;
+  // [experts] on the device, the static global scales of kNvfp4 inputs; empty: dynamic, per row.
+  DeviceBuffer gate_up_input_scales, down_input_scales;
+};
+LayerPrecision plan_precision(const LayerWeights& layer, Activations activations, Backend& backend);
+
+// One sentence for what a user would not expect of the choice, e.g. that NVFP4 experts that do not
+// fold stay at a16 under kA8. Empty: nothing to say.
+std::string describe_precision(const ModelWeights& weights, std::span<const LayerPrecision> layers,
+                               Activations activations);
+
+}  // namespace dsv4
