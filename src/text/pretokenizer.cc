@@ -29,8 +29,6 @@ std::uint64_t step_limit(std::size_t piece_bytes) {
 // ... and one that stays just below it everywhere meets the clock, looked at every so many possible
 // steps (about a second of the slowest matching).
 constexpr std::uint64_t kStepsPerClockLook = std::uint64_t{1} << 28;
-constexpr std::chrono::seconds kTimeBase{30};
-constexpr std::chrono::seconds kTimePerMiB{30};  // V4's patterns: about 0.1 s
 
 struct FreeCode {
   void operator()(pcre2_code* code) const { pcre2_code_free(code); }
@@ -74,6 +72,10 @@ Code compile(std::string_view pattern, std::string_view where) {
 
 }  // namespace
 
+std::chrono::nanoseconds split_time_limit(std::size_t text_bytes) {
+  return std::chrono::seconds(30 + 30 * static_cast<std::int64_t>(text_bytes >> 20));
+}
+
 struct Pretokenizer::Impl {
   std::vector<Code> splits;
   std::vector<std::string> names;
@@ -97,10 +99,9 @@ struct Pretokenizer::Run::State {
     std::size_t begin, end;
   };
 
-  State(const Pretokenizer::Impl& pretokenizer_impl, std::size_t text_bytes)
+  State(const Pretokenizer::Impl& pretokenizer_impl, std::chrono::nanoseconds time_limit)
       : impl(pretokenizer_impl),
-        deadline(Clock::now() + kTimeBase +
-                 kTimePerMiB * static_cast<std::int64_t>(text_bytes >> 20)),
+        deadline(Clock::now() + time_limit),
         data(pcre2_match_data_create(1, nullptr)),
         context(pcre2_match_context_create(nullptr)) {
     if (data == nullptr || context == nullptr) throw std::bad_alloc();
@@ -177,8 +178,8 @@ struct Pretokenizer::Run::State {
   std::unique_ptr<pcre2_match_context, FreeMatchContext> context;
 };
 
-Pretokenizer::Run::Run(const Pretokenizer& pretokenizer, std::size_t text_bytes)
-    : state_(std::make_unique<State>(*pretokenizer.impl_, text_bytes)) {}
+Pretokenizer::Run::Run(const Pretokenizer& pretokenizer, std::chrono::nanoseconds time_limit)
+    : state_(std::make_unique<State>(*pretokenizer.impl_, time_limit)) {}
 Pretokenizer::Run::~Run() = default;
 
 void Pretokenizer::Run::split(std::string_view text,

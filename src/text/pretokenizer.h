@@ -2,6 +2,7 @@
 // added tokens are cut out before, bytes are handled after.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -9,6 +10,9 @@
 #include <vector>
 
 namespace dsv4 {
+
+// Far above what V4's patterns take (about 0.1 s a MiB): ends a pattern that would run for days.
+std::chrono::nanoseconds split_time_limit(std::size_t text_bytes);
 
 // Immutable, shared between threads; a Run holds what one call needs.
 class Pretokenizer {
@@ -23,8 +27,8 @@ class Pretokenizer {
   // The cutting of the stretches of one text; belongs to one thread.
   class Run {
    public:
-    // `text_bytes` sets the time limit for all stretches together.
-    Run(const Pretokenizer& pretokenizer, std::size_t text_bytes);
+    // `time_limit` holds for all stretches together.
+    Run(const Pretokenizer& pretokenizer, std::chrono::nanoseconds time_limit);
     ~Run();
 
     // Calls `take` with the pieces of `text` in order; none is empty, together they are `text`,

@@ -58,7 +58,7 @@ std::vector<TokenId> Tokenizer::encode(std::string_view utf8) const {
   }
   std::vector<TokenId> ids;
   BpeScratch scratch;
-  Pretokenizer::Run pieces(impl_->pretokenizer, utf8.size());
+  Pretokenizer::Run pieces(impl_->pretokenizer, split_time_limit(utf8.size()));
   const std::function<void(std::string_view)> encode_piece = [&](std::string_view piece) {
     impl_->bpe.encode(piece, scratch, ids);
   };
