@@ -3,7 +3,8 @@
 // Nothing here computes or copies to a device. How the views come about: bind.h.
 //
 // Views point into the mapped files, or into copies owned by ModelWeights where a file leaves data
-// unaligned. In a model bound from headers alone every data pointer is null.
+// unaligned. In a model bound from headers alone every data pointer is
+// null and every input scale 1.
 #pragma once
 
 #include <cstdint>
