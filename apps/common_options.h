@@ -1,0 +1,53 @@
+// common_options.h: options that several subcommands share: how to open a model, and where a text
+// comes from.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dsv4/types.h"
+#include "runtime/loaded_model.h"
+
+namespace dsv4 {
+
+// MODEL, --device, --activations, --rows, --kv as they were typed.
+struct ModelArguments {
+  std::string model_dir;
+  std::string device = "reference";
+  std::string activations = "auto";
+  std::string rows = "simulated";
+  std::string kv;  // empty: fp8, and f32 with exact rows
+
+  // Adds the positional MODEL alone.
+  void add_model_dir(CLI::App& command);
+  // Adds MODEL and all options.
+  void add_to(CLI::App& command);
+  // Throws CLI::ValidationError for --kv fp8 with --rows exact.
+  ModelOptions model_options() const;
+  // model_dir, device and model; the rest as it stands in ModelOpenOptions.
+  ModelOpenOptions open_options() const;
+};
+
+// The model's note on precision, if it has one, to stderr.
+void print_precision_note(LoadedModel& model);
+
+// A text given in exactly one way: as an argument, as a file, or on stdin.
+struct TextSource {
+  std::optional<std::string> text;
+  std::optional<std::string> file;  // "-": stdin
+
+  // Reads it, up to kMaxTextBytes. Stdin is read when neither is set and it is not a terminal; a
+  // terminal throws CLI::ValidationError with `usage`. Throws Error: kNotFound, kIo, kBadRequest.
+  std::string read(std::string_view usage) const;
+};
+
+// Token ids separated by spaces, commas or line breaks; brackets around them are allowed. Throws
+// Error kBadRequest naming the word that is no id.
+std::vector<TokenId> parse_token_ids(std::string_view text);
+// The opposite: separated by single spaces.
+std::string format_token_ids(const std::vector<TokenId>& ids);
+
+}  // namespace dsv4
