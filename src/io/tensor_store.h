@@ -27,7 +27,8 @@ struct StoredTensor {
   int shard = 0;                     // position in shard_paths(); 0 in a store made from headers
 
   // Whether bytes may be read through a pointer to the dtype's own type. The format does not
-  // promise it; whoever binds a tensor in place copies the unaligned ones.
+  // promise it; whoever binds a tensor in place copies the unaligned ones. An empty tensor's
+  // address counts like any other.
   bool aligned() const;
 };
 
