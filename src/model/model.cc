@@ -1,5 +1,6 @@
 #include "model/model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -52,6 +53,12 @@ Model::Model(std::shared_ptr<const ModelWeights> weights, Backend& backend,
     precision_.push_back(plan_precision(weights_->draft->layer, options.activations, backend));
     prepare_draft();
   }
+}
+
+bool Model::is_exact() const {
+  return !options_.simulate_rows && options_.kv == KvFormat::kF32 &&
+         std::none_of(precision_.begin(), precision_.end(),
+                      [](const LayerPrecision& layer) { return layer.quantizes(); });
 }
 
 std::unique_ptr<KvCache> Model::make_cache(std::int64_t capacity_tokens, int max_sessions) const {

@@ -49,6 +49,9 @@ class Model {
   bool has_draft() const { return weights_->draft.has_value(); }
   // A sentence on how activations are treated, if there is something to say; else empty.
   const std::string& precision_note() const { return precision_note_; }
+  // True if no value is rounded to a narrower format on its way: exact FP32 rows and activations
+  // as they are in every linear.
+  bool is_exact() const;
 
   // Memory for sessions of this model; `capacity_tokens` over all of them.
   std::unique_ptr<KvCache> make_cache(std::int64_t capacity_tokens, int max_sessions) const;

@@ -34,6 +34,12 @@ struct LayerPrecision {
   ActivationFormat shared_gate_up, shared_down;
   // [experts] on the device, the static global scales of kNvfp4 inputs; empty: dynamic, per row.
   DeviceBuffer gate_up_input_scales, down_input_scales;
+
+  // Whether any of them quantises its input.
+  bool quantizes() const {
+    return q_a || q_b || kv || o_b || index_q_b || expert_gate_up || expert_down ||
+           shared_gate_up || shared_down;
+  }
 };
 LayerPrecision plan_precision(const LayerWeights& layer, Activations activations, Backend& backend);
 

@@ -16,6 +16,7 @@ std::byte* ReferenceBackend::allocate_bytes(std::int64_t bytes) {
   require(data != nullptr, ErrorCode::kOutOfMemory, "cannot allocate {} bytes of host memory",
           bytes);
   allocated_bytes_ += bytes;
+  if (poison_new_memory_) std::memset(data, 0xFF, static_cast<std::size_t>(bytes));
   return static_cast<std::byte*>(data);
 }
 

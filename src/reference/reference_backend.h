@@ -12,6 +12,11 @@ namespace dsv4 {
 
 class ReferenceBackend final : public Backend {
  public:
+  ReferenceBackend() = default;
+  // True fills new memory with bytes 0xFF: NaN in every float format, index -1. For tests: whoever
+  // reads what nobody wrote cannot go unseen.
+  explicit ReferenceBackend(bool poison_new_memory) : poison_new_memory_(poison_new_memory) {}
+
   std::string_view name() const override { return "reference"; }
   bool uses_host_memory() const override { return true; }
   std::int64_t allocated_bytes() const override { return allocated_bytes_; }
@@ -71,6 +76,7 @@ class ReferenceBackend final : public Backend {
   void compute(const SamplingParams& p, const OpContext& context) override;
 
  private:
+  bool poison_new_memory_ = false;
   std::atomic<std::int64_t> allocated_bytes_ = 0;
 };
 
