@@ -156,7 +156,7 @@ void SafetensorsWriter::finish() {
 
 void SafetensorsWriter::next() {
   ++current_;
-  current_left_ = size_of(current_);
+  current_left_ = current_ < tensors_.size() ? size_of(current_) : 0;
 }
 
 // The constructor has checked that it fits.
