@@ -29,8 +29,11 @@ std::string in_quotes(std::string_view text) { return shown(json(text)); }
 json parse_json_object(std::string_view text, std::string_view where) {
   std::set<std::string> root_keys;
   const auto callback = [&](int depth, json::parse_event_t event, json& parsed) {
-    require(depth <= kMaxDepth, ErrorCode::kBadCheckpoint, "{}: nested deeper than {} levels",
-            where, kMaxDepth);
+    const bool opens =
+        event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
+    if (opens && depth >= kMaxDepth) {
+      fail(ErrorCode::kBadCheckpoint, "{}: nested deeper than {} levels", where, kMaxDepth);
+    }
     if (event == json::parse_event_t::key && depth == 1) {
       const auto& key = parsed.get_ref<const std::string&>();
       if (!root_keys.insert(key).second) {
