@@ -1,0 +1,83 @@
+// quantize_cases.h: shapes and values on which quantisation is tested and measured.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ops/quantize.h"
+#include "testing/each_backend.h"
+#include "testing/generators.h"
+#include "testing/test_matrix.h"
+
+namespace dsv4::testing {
+
+struct QuantizeCase {
+  std::string name;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  MatrixSpec x = f32_spec();
+  MatrixSpec out;
+  E2m1Rounding rounding = E2m1Rounding::kNearestEven;
+  std::vector<float> static_global_scales;     // empty: dynamic
+  std::vector<std::int32_t> global_scale_idx;  // empty: none
+  std::optional<std::int32_t> row_count;
+};
+
+// Every output format, from FP32 and BF16, with padding, and the widths of real layers; FP8 also
+// with rows that end within a quant block.
+inline std::vector<QuantizeCase> quantize_cases() {
+  const MatrixSpec fp8 = fp8_spec(1, 128, DType::kE8M0);
+  std::vector<QuantizeCase> cases;
+  for (const std::int64_t cols : {std::int64_t{128}, std::int64_t{2880}, std::int64_t{4096 + 32}}) {
+    for (const MatrixSpec& out : {fp8, mxfp4_spec(), nvfp4_spec(true)}) {
+      const std::string name = out.name + "_" + std::to_string(cols);
+      cases.push_back({name + "_f32", 3, cols, f32_spec(), out});
+      cases.push_back({name + "_bf16", 3, cols, bf16_spec().padded(8), out.padded(32)});
+    }
+  }
+  for (const std::int64_t cols : {1, 127, 129}) {
+    cases.push_back({"fp8_short_" + std::to_string(cols), 2, cols, f32_spec(), fp8.padded(2)});
+  }
+  QuantizeCase half_step{"nvfp4_half_step", 4, 512, f32_spec(), nvfp4_spec(true)};
+  half_step.rounding = E2m1Rounding::kHalfStep;
+  cases.push_back(half_step);
+  QuantizeCase fixed{"nvfp4_static", 4, 512, f32_spec(), nvfp4_spec(true)};
+  fixed.static_global_scales = {0.25f, 1e-3f};
+  cases.push_back(fixed);
+  fixed.name = "nvfp4_static_by_row";
+  fixed.global_scale_idx = {1, 0, 0, 1};
+  cases.push_back(fixed);
+  return cases;
+}
+
+// Half the rows of heavy tails, so that block scales spread and E4M3 scales saturate.
+inline std::vector<float> quantize_values(const QuantizeCase& c) {
+  std::vector<float> values = normal_values(11, c.rows * c.cols);
+  const std::vector<float> tails = heavy_tailed_values(12, c.rows * c.cols);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (static_cast<std::int64_t>(i) / c.cols % 2 == 1) values[i] = tails[i];
+  }
+  return values;
+}
+
+// The quantised matrix, as the backend leaves it.
+inline HostMatrix run_quantize(Backend& backend, const QuantizeCase& c, const HostMatrix& x) {
+  const DeviceMatrix x_on_device(backend, x);
+  const DeviceMatrix out(backend, HostMatrix(c.out, x.rows, x.cols));
+  const DeviceArray<float> scales(backend, c.static_global_scales);
+  const DeviceArray<std::int32_t> scale_idx(backend, c.global_scale_idx);
+  const DeviceArray<std::int32_t> row_count(backend, std::vector{c.row_count.value_or(-1)});
+  QuantizeParams params;
+  params.x = x_on_device.view();
+  params.out = out.mutable_view();
+  params.rounding = c.rounding;
+  if (scales.size() > 0) params.static_global_scales = scales.data();
+  if (scale_idx.size() > 0) params.global_scale_idx = scale_idx.data();
+  if (c.row_count.has_value()) params.row_count = row_count.data();
+  run_op(backend, params);
+  return out.read();
+}
+
+}  // namespace dsv4::testing
