@@ -9,7 +9,8 @@ namespace dsv4 {
 void check(const QuantizeParams& p) {
   check_matrix("QuantizeParams.x", p.x, kPlainFormats);
   check_activations("QuantizeParams.out", p.out, {Format::kE4m3, Format::kMxfp4, Format::kNvfp4});
-  check_equal("QuantizeParams.out.rows", p.out.rows, "x.rows", p.x.rows);
+  if (p.row_idx == nullptr)
+    check_equal("QuantizeParams.out.rows", p.out.rows, "x.rows", p.x.rows);
   check_equal("QuantizeParams.out.cols", p.out.cols, "x.cols", p.x.cols);
   if (p.out.format == Format::kE4m3) {
     require(p.out.scale_dtype == DType::kE8M0, ErrorCode::kBadRequest,
@@ -33,8 +34,8 @@ void check(const QuantizeParams& p) {
 
 Cost cost(const QuantizeParams& p) {
   // A magnitude, a maximum, a quotient and an encoding an element.
-  return {4.0 * static_cast<double>(p.x.rows) * static_cast<double>(p.x.cols), matrix_bytes(p.x),
-          matrix_bytes(p.out)};
+  return {4.0 * static_cast<double>(p.out.rows) * static_cast<double>(p.out.cols),
+          matrix_bytes(p.x), matrix_bytes(p.out)};
 }
 
 }  // namespace dsv4

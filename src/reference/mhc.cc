@@ -14,10 +14,10 @@ float sigmoid(float x) { return static_cast<float>(1 / (1 + std::exp(-static_cas
 std::vector<float> mixes(const std::vector<std::vector<float>>& weight,
                          const std::vector<float>& flat, float norm_eps) {
   const auto n = static_cast<std::int64_t>(flat.size());
-  const float r = inverse_rms(flat.data(), n, norm_eps);
+  const double r = inverse_rms(flat.data(), n, norm_eps);
   std::vector<float> out;
   for (const std::vector<float>& w : weight) {
-    out.push_back(static_cast<float>(dot(w.data(), flat.data(), n)) * r);
+    out.push_back(static_cast<float>(dot(w.data(), flat.data(), n) * r));
   }
   return out;
 }

@@ -8,16 +8,16 @@
 
 namespace dsv4 {
 
-float inverse_rms(const float* x, std::int64_t n, float eps) {
+double inverse_rms(const float* x, std::int64_t n, float eps) {
   const double mean = dot(x, x, n) / static_cast<double>(n);
-  return static_cast<float>(1.0 / std::sqrt(mean + static_cast<double>(eps)));
+  return 1.0 / std::sqrt(mean + static_cast<double>(eps));
 }
 
 void rms_norm_row(float* x, const float* weight, std::int64_t n, float eps) {
-  const float factor = inverse_rms(x, n, eps);
+  const double factor = inverse_rms(x, n, eps);
   for (std::int64_t k = 0; k < n; ++k) {
-    x[k] *= factor;
-    if (weight != nullptr) x[k] *= weight[k];
+    const double normed = x[k] * factor;
+    x[k] = static_cast<float>(weight == nullptr ? normed : normed * weight[k]);
   }
 }
 

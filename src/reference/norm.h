@@ -5,10 +5,11 @@
 
 namespace dsv4 {
 
-// rsqrt(mean(x^2) + eps) of x [n], n > 0: the mean in FP64, rounded once to FP32 at the end.
-float inverse_rms(const float* x, std::int64_t n, float eps);
+// rsqrt(mean(x^2) + eps) of x [n], n > 0.
+double inverse_rms(const float* x, std::int64_t n, float eps);
 
-// x[k] <- x[k] * inverse_rms(x) * weight[k], each product rounded to FP32; weight null: none.
+// x[k] <- x[k] * inverse_rms(x) * weight[k], rounded to FP32 once; weight null: none. Rounding
+// every product adds an ulp, enough to push a cache value over a near-tie of its FP8 code.
 void rms_norm_row(float* x, const float* weight, std::int64_t n, float eps);
 
 }  // namespace dsv4

@@ -23,7 +23,7 @@ float row_global_scale(const QuantizeParams& p, std::int64_t row, const std::vec
 
 void quantize_row(const QuantizeParams& p, std::int64_t row) {
   const MutableMatrixView& out = p.out;
-  const std::vector<float> x = decoded_row(p.x, row);
+  const std::vector<float> x = decoded_row(p.x, p.row_idx == nullptr ? row : p.row_idx[row]);
   auto* codes = static_cast<std::uint8_t*>(out.data) + data_bytes(out.format, out.row_stride) * row;
   auto* scales = static_cast<std::uint8_t*>(out.block_scales) + out.scale_stride * row;
   const float global_scale = out.format == Format::kNvfp4 ? row_global_scale(p, row, x) : 1.0f;
@@ -49,7 +49,7 @@ void quantize_row(const QuantizeParams& p, std::int64_t row) {
 
 void ReferenceBackend::compute(const QuantizeParams& p, const OpContext&) {
   if (p.x.cols == 0) return;
-  const std::int64_t rows = active_rows(p.row_count, p.x.rows);
+  const std::int64_t rows = active_rows(p.row_count, p.out.rows);
   for (std::int64_t row = 0; row < rows; ++row) quantize_row(p, row);
 }
 
