@@ -4,12 +4,14 @@
 // add_X_command(app) adds subcommand X with its options and a callback that runs it. The callback
 // may throw: dsv4::Error (one line on stderr, exit code 1), CLI::ValidationError for options that
 // contradict each other (exit code 2), CLI::RuntimeError(1) when the command itself has already
-// said what failed.
+// said what failed, or been interrupted (kExitInterrupted).
 #pragma once
 
 #include <CLI/CLI.hpp>
 
 namespace dsv4 {
+
+inline constexpr int kExitInterrupted = 130;  // 128 + SIGINT, as shells report it
 
 void add_generate_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);

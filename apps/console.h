@@ -62,7 +62,7 @@ class ProgressBar {
 
  private:
   std::string what_, unit_;
-  std::size_t drawn_columns_ = 0;
+  bool drawn_ = false;  // a bar stands on the terminal
   std::int64_t tenths_ = 0;
 };
 

@@ -60,8 +60,8 @@ class LoadedModel {
 
  private:
   std::unique_ptr<Backend> backend_;
-  std::optional<Tokenizer> tokenizer_;
   std::shared_ptr<const ModelWeights> weights_;
+  std::optional<Tokenizer> tokenizer_;
   GenerationDefaults generation_;
   Model model_;
   std::int64_t max_session_tokens_;

@@ -1,0 +1,168 @@
+#include "common_options.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "base/error.h"
+#include "console.h"
+
+namespace dsv4 {
+namespace {
+
+Activations activations_of(const std::string& name) {
+  if (name == "a16") return Activations::kA16;
+  if (name == "a8") return Activations::kA8;
+  if (name == "a4") return Activations::kA4;
+  return Activations::kAuto;
+}
+
+KvFormat kv_format_of(const std::string& name) {
+  if (name == "bf16") return KvFormat::kBf16;
+  if (name == "f32") return KvFormat::kF32;
+  return KvFormat::kFp8;
+}
+
+// Closes a descriptor that it opened.
+class InputFile {
+ public:
+  explicit InputFile(int descriptor) : descriptor_(descriptor) {}
+  ~InputFile() {
+    if (descriptor_ > STDERR_FILENO) ::close(descriptor_);
+  }
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+  int get() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+// Everything up to the end; `name` stands in messages.
+std::string read_all(int descriptor, const std::string& name) {
+  std::string text;
+  std::string part(std::size_t{1} << 16, '\0');
+  for (;;) {
+    const ssize_t count = ::read(descriptor, part.data(), part.size());
+    if (count < 0 && errno == EINTR) {
+      InterruptGuard::check();
+      continue;
+    }
+    require(count >= 0, ErrorCode::kIo, "cannot read {}: {}", name, std::strerror(errno));
+    if (count == 0) return text;
+    text.append(part.data(), static_cast<std::size_t>(count));
+    require(text.size() <= kMaxTextBytes, ErrorCode::kBadRequest,
+            "{} is longer than {} bytes, the most that is taken; give a shorter text", name,
+            kMaxTextBytes);
+  }
+}
+
+std::string read_file(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) {
+    const int error = errno;
+    fail(error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, "cannot open {}: {}", path,
+         std::strerror(error));
+  }
+  const InputFile file(descriptor);
+  return read_all(file.get(), path);
+}
+
+bool separates_ids(char c) { return std::string_view(" \t\r\n,[]").find(c) != std::string::npos; }
+
+}  // namespace
+
+void ModelArguments::add_model_dir(CLI::App& command) {
+  command
+      .add_option("MODEL", model_dir, "directory of the model (config.json, *.safetensors, ...)")
+      ->required();
+}
+
+void ModelArguments::add_to(CLI::App& command) {
+  add_model_dir(command);
+  std::string devices;
+  for (const std::string& name : available_backends()) {
+    devices += (devices.empty() ? "" : ", ") + name;
+  }
+  command.add_option("--device", device, "where to compute; this build has: " + devices)
+      ->capture_default_str();
+  command
+      .add_option("--activations", activations,
+                  "how activations enter quantised matrices: a16 unrounded, a8 FP8, a4 NVFP4 into "
+                  "NVFP4 experts, auto a8 where it is exact for the weights")
+      ->check(CLI::IsMember({"auto", "a16", "a8", "a4"}))
+      ->capture_default_str();
+  command
+      .add_option("--rows", rows,
+                  "simulated: cache rows rounded as in training, as the released models expect; "
+                  "exact: kept as computed")
+      ->check(CLI::IsMember({"simulated", "exact"}))
+      ->capture_default_str();
+  command
+      .add_option(
+          "--kv", kv,
+          "format of cache rows; default fp8, with exact rows f32 (fp8 is then not possible)")
+      ->check(CLI::IsMember({"fp8", "bf16", "f32"}));
+}
+
+ModelOptions ModelArguments::model_options() const {
+  ModelOptions options;
+  options.activations = activations_of(activations);
+  options.simulate_rows = rows != "exact";
+  if (!options.simulate_rows && kv == "fp8") {
+    throw CLI::ValidationError("--kv", "fp8 cannot hold exact rows; use f32 or bf16");
+  }
+  options.kv = kv.empty() && !options.simulate_rows ? KvFormat::kF32 : kv_format_of(kv);
+  return options;
+}
+
+ModelOpenOptions ModelArguments::open_options() const {
+  ModelOpenOptions options;
+  options.model_dir = model_dir;
+  options.device = device;
+  options.model = model_options();
+  return options;
+}
+
+void print_precision_note(LoadedModel& model) {
+  const std::string& note = model.model().precision_note();
+  if (!note.empty()) write_stderr_line("note: " + printable(note));
+}
+
+std::string TextSource::read(std::string_view usage) const {
+  if (text) return *text;
+  if (file && *file != "-") return read_file(*file);
+  if (!file && stdin_is_terminal()) throw CLI::ValidationError("input", std::string(usage));
+  return read_all(STDIN_FILENO, "standard input");
+}
+
+std::vector<TokenId> parse_token_ids(std::string_view text) {
+  std::vector<TokenId> ids;
+  for (std::size_t i = 0; i < text.size();) {
+    if (separates_ids(text[i])) {
+      ++i;
+      continue;
+    }
+    std::size_t end = i;
+    while (end < text.size() && !separates_ids(text[end])) ++end;
+    const std::string_view word = text.substr(i, end - i);
+    TokenId id = -1;
+    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    require(error == std::errc() && stop == word.data() + word.size() && id >= 0,
+            ErrorCode::kBadRequest,
+            "\"{}\" at byte {} is no token id; give numbers from 0, separated by spaces or commas",
+            word.substr(0, 40), i);
+    ids.push_back(id);
+    i = end;
+  }
+  return ids;
+}
+
+std::string format_token_ids(const std::vector<TokenId>& ids) {
+  return fmt::format("{}", fmt::join(ids, " "));
+}
+
+}  // namespace dsv4

@@ -1,0 +1,255 @@
+// generate_command.cc: dsv4 generate: continues one prompt, text to stdout as it comes, figures to
+// stderr.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "base/error.h"
+#include "commands.h"
+#include "common_options.h"
+#include "console.h"
+#include "runtime/generate.h"
+#include "text/chat_prompt.h"
+#include "text/utf8.h"
+
+namespace dsv4 {
+namespace {
+
+// Tokens a step while the prompt is read: small enough that Ctrl-C and the bar answer soon.
+constexpr std::int64_t kPromptChunk = 64;
+
+struct GenerateArguments {
+  ModelArguments model;
+  TextSource prompt;
+  bool chat = false, think = false, bos = true, ids = false, json = false;
+  std::string system;
+  std::int64_t max_tokens = 512;
+  std::optional<float> temperature, top_p;
+  float min_p = 0;
+  std::int32_t top_k = 0;
+  std::optional<std::uint64_t> seed;
+};
+
+constexpr std::string_view kNoPrompt =
+    "no prompt: give -p TEXT or --prompt-file FILE, or send it to standard input";
+
+// One line break at the end of a file or of what echo prints is not meant as part of the prompt.
+void drop_final_line_break(std::string& text) {
+  if (!text.empty() && text.back() == '\n') text.pop_back();
+  if (!text.empty() && text.back() == '\r') text.pop_back();
+}
+
+std::string read_prompt(const GenerateArguments& args) {
+  std::string text = args.prompt.read(kNoPrompt);
+  if (!args.prompt.text) drop_final_line_break(text);
+  if (valid_utf8_prefix(text) != text.size()) {
+    write_stderr_line("note: the prompt is not valid UTF-8; invalid bytes are read as U+FFFD");
+  }
+  return text;
+}
+
+// The tokenizer of a model is needed before the model: the prompt's length sizes the cache.
+std::vector<TokenId> prompt_ids(const GenerateArguments& args, const Tokenizer* tokenizer,
+                                const ModelConfig& config) {
+  const std::string text = read_prompt(args);
+  if (args.chat) {
+    return encode_single_turn(*tokenizer,
+                              {.user = text, .system = args.system, .thinking = args.think});
+  }
+  std::vector<TokenId> ids = args.ids ? parse_token_ids(text) : tokenizer->encode(text);
+  if (args.bos && (ids.empty() || ids.front() != config.bos_id)) {
+    ids.insert(ids.begin(), config.bos_id);
+  }
+  return ids;
+}
+
+GenerateOptions generate_options(const GenerateArguments& args,
+                                 const GenerationDefaults& defaults) {
+  GenerateOptions options;
+  options.max_tokens = args.max_tokens;
+  options.temperature = args.temperature.value_or(static_cast<float>(defaults.temperature));
+  options.top_p = args.top_p.value_or(static_cast<float>(defaults.top_p));
+  options.min_p = args.min_p;
+  options.top_k = args.top_k;
+  // 32 bits: short enough to be typed again.
+  options.seed = args.seed ? *args.seed : std::random_device()();
+  options.stop_ids = defaults.eos_ids;
+  return options;
+}
+
+void check_sampling(const GenerateArguments& args) {
+  try {
+    check(SamplingRow{.temperature = args.temperature.value_or(1),
+                      .top_p = args.top_p.value_or(1),
+                      .min_p = args.min_p,
+                      .top_k = args.top_k});
+  } catch (const Error& error) {
+    throw CLI::ValidationError("sampling", error.what());
+  }
+}
+
+double rate(std::int64_t tokens, double seconds) {
+  return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
+}
+
+// The first drawn token comes out of the prompt's last step.
+std::int64_t decode_steps(const GenerateResult& result) {
+  return std::max<std::int64_t>(static_cast<std::int64_t>(result.tokens.size()) - 1, 0);
+}
+
+void print_figures(const GenerateArguments& args, const GenerateOptions& options,
+                   const GenerateResult& result) {
+  std::string line =
+      fmt::format("prompt {} tokens, {:.1f} tokens/s; generated {} tokens, {:.1f} tokens/s; {}",
+                  result.prompt_tokens, rate(result.computed_prompt_tokens, result.prefill_seconds),
+                  result.tokens.size(), rate(decode_steps(result), result.decode_seconds),
+                  result.finish_reason == FinishReason::kStop     ? "stopped at the end token"
+                  : result.finish_reason == FinishReason::kLength ? "stopped at the length limit"
+                                                                  : "interrupted");
+  if (!args.seed && options.temperature > 0) line += fmt::format("; --seed {}", options.seed);
+  write_stderr_line(line);
+}
+
+void print_json(const GenerateArguments& args, const GenerateOptions& options,
+                const std::vector<TokenId>& prompt, const GenerateResult& result) {
+  nlohmann::ordered_json json;
+  if (!args.ids) json["text"] = result.text;
+  json["token_ids"] = result.tokens;
+  json["prompt_token_ids"] = prompt;
+  json["finish_reason"] = to_string(result.finish_reason);
+  json["seed"] = options.seed;
+  json["timings"] = {
+      {"prompt_tokens", result.prompt_tokens},
+      {"prompt_seconds", result.prefill_seconds},
+      {"prompt_tokens_per_second", rate(result.computed_prompt_tokens, result.prefill_seconds)},
+      {"generated_tokens", result.tokens.size()},
+      {"decode_seconds", result.decode_seconds},
+      {"decode_tokens_per_second", rate(decode_steps(result), result.decode_seconds)}};
+  write_stdout(json.dump() + "\n");
+}
+
+// Text as it comes, or ids.
+class Output {
+ public:
+  explicit Output(const GenerateArguments& args) : args_(args) {}
+  void show(TokenId token, std::string_view text) {
+    if (args_.json) return;
+    if (!args_.ids) {
+      write_stdout(text);
+    } else if (token >= 0) {
+      write_stdout(fmt::format("{}{}", is_first_ ? "" : " ", token));
+    }
+    is_first_ = false;
+  }
+  void end() {
+    if (!args_.json) write_stdout("\n");
+  }
+
+ private:
+  const GenerateArguments& args_;
+  bool is_first_ = true;
+};
+
+void run_generate(const GenerateArguments& args) {
+  check_sampling(args);
+  ModelOpenOptions open = args.model.open_options();
+  const ModelConfig config = load_model_config(open.model_dir);
+  std::optional<Tokenizer> tokenizer;
+  if (!args.ids) tokenizer.emplace(load_tokenizer(open.model_dir));
+  const std::vector<TokenId> prompt = prompt_ids(args, tokenizer ? &*tokenizer : nullptr, config);
+  const auto prompt_tokens = static_cast<std::int64_t>(prompt.size());
+  require(prompt_tokens > 0, ErrorCode::kBadRequest,
+          "the prompt is empty; give a text, or leave out --no-bos");
+  require(prompt_tokens <= config.max_positions, ErrorCode::kBadRequest,
+          "the prompt has {} tokens, the model takes {}; shorten it", prompt_tokens,
+          config.max_positions);
+
+  open.with_tokenizer = false;
+  open.kv_tokens = prompt_tokens + std::min(args.max_tokens, config.max_positions - prompt_tokens);
+  const InterruptGuard guard;
+  LoadedModel model(open);
+  print_precision_note(model);
+  GenerateOptions options = generate_options(args, model.generation());
+  Session session(model);
+  Output output(args);
+  std::optional<ProgressBar> bar;
+  if (stderr_is_terminal() && prompt_tokens > kPromptChunk)
+    bar.emplace("reading the prompt", "tokens");
+  options.prefill.chunk_tokens = std::min(kPromptChunk, open.model.max_step_tokens);
+  options.prefill.progress = [&bar](std::int64_t done, std::int64_t total) {
+    InterruptGuard::check();
+    if (bar) bar->update(done, total);
+    if (done == total) bar.reset();
+  };
+  const GenerateResult result = generate(session, prompt, tokenizer ? &*tokenizer : nullptr,
+                                         options, [&output](TokenId token, std::string_view text) {
+                                           output.show(token, text);
+                                           return !InterruptGuard::interrupted();
+                                         });
+  output.end();
+  if (args.json) print_json(args, options, prompt, result);
+  print_figures(args, options, result);
+  if (result.finish_reason == FinishReason::kCancelled) throw CLI::RuntimeError(kExitInterrupted);
+}
+
+void add_prompt_options(CLI::App& command, GenerateArguments& args) {
+  CLI::Option* text = command.add_option("-p,--prompt", args.prompt.text, "the prompt");
+  command
+      .add_option("--prompt-file", args.prompt.file,
+                  "read the prompt from FILE (-: standard input), without one final line break")
+      ->option_text("FILE")
+      ->excludes(text);
+  CLI::Option* chat =
+      command.add_flag("--chat", args.chat, "the prompt is a user's message; the model answers it");
+  command.add_flag("--think", args.think, "with --chat: let the model reason first")->needs(chat);
+  command.add_option("--system", args.system, "with --chat: a system message")->needs(chat);
+  CLI::Option* bos = command.add_flag(
+      "--bos,!--no-bos", args.bos,
+      "begin a plain prompt with the mark that the model was trained with (default), unless it "
+      "stands there already; --chat always does");
+  CLI::Option* ids = command.add_flag("--ids", args.ids,
+                                      "the prompt is token ids, and so is the output; needs no "
+                                      "tokenizer");
+  chat->excludes(bos)->excludes(ids);
+}
+
+void add_sampling_options(CLI::App& command, GenerateArguments& args) {
+  command.add_option("-n,--max-tokens", args.max_tokens, "stop after so many tokens")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--temperature", args.temperature,
+                     "0: always the likeliest token; default: the model's generation_config.json");
+  command.add_option("--top-p", args.top_p,
+                     "draw from the likeliest tokens that have this share; default: the model's");
+  command.add_option("--top-k", args.top_k, "draw from so many tokens; 0: all")
+      ->capture_default_str();
+  command
+      .add_option("--min-p", args.min_p, "drop tokens less likely than this times the likeliest")
+      ->capture_default_str();
+  command.add_option("--seed", args.seed,
+                     "the same seed gives the same text; default: random, printed at the end");
+}
+
+}  // namespace
+
+void add_generate_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("generate", "continue a prompt, or answer a message");
+  const auto args = std::make_shared<GenerateArguments>();
+  args->model.add_to(*command);
+  add_prompt_options(*command, *args);
+  add_sampling_options(*command, *args);
+  command->add_flag("--json", args->json, "one JSON object at the end instead of running text");
+  command->footer(
+      "The prompt is -p, --prompt-file, or standard input. Figures and notes go to stderr.\n"
+      "Examples:\n"
+      "  dsv4 generate models/nano --chat -p 'Who founded Ostholm?'\n"
+      "  dsv4 generate models/nano --chat --think --temperature 0 -p 'What is 27 + 48?'\n"
+      "  echo 'The cook carried' | dsv4 generate models/nano --seed 1 -n 40\n"
+      "  dsv4 generate models/nano --json --prompt-file question.txt | jq -r .text");
+  command->callback([args] { run_generate(*args); });
+}
+
+}  // namespace dsv4

@@ -1,0 +1,97 @@
+// main.cc: the program dsv4: its subcommands, and how their ends become messages and exit codes.
+//
+// What a subcommand does is in its X_command.cc.
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "base/check.h"
+#include "commands.h"
+#include "console.h"
+#include "dsv4/error.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr int kDone = 0, kFailed = 1, kBadUsage = 2;
+
+void print_error(std::string_view message) { write_stderr_line("dsv4: " + printable(message)); }
+
+void print_broken_invariant(std::string_view message) {
+  print_error(std::string("internal error, please report it: ").append(message));
+}
+
+void add_commands(CLI::App& app) {
+  app.name("dsv4");
+  app.set_version_flag("--version", "dsv4 " DSV4_VERSION);
+  app.require_subcommand(1);
+  app.footer(
+      "Examples:\n"
+      "  dsv4 generate models/nano --chat -p 'Who founded Ostholm?'\n"
+      "  dsv4 inspect models/nano\n"
+      "  dsv4 perplexity models/nano models/nano/held_out.txt\n"
+      "  echo 'Hello' | dsv4 tokenize models/nano\n"
+      "\n"
+      "'dsv4 COMMAND --help' explains a command. Exit codes: 0 done, 1 failed, 2 bad usage,\n"
+      "130 interrupted.");
+  add_generate_command(app);
+  add_inspect_command(app);
+  add_perplexity_command(app);
+  add_tokenize_command(app);
+  add_verify_command(app);
+}
+
+int report_usage(const CLI::App& app, const CLI::ParseError& error) {
+  std::string command = "dsv4";
+  for (const CLI::App* sub : app.get_subcommands()) command += " " + sub->get_name();
+  print_error(std::string(error.what()) + " ('" + command + " --help' shows the usage)");
+  return kBadUsage;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"Runs DeepSeek-V4, and models of its shape, without Python."};
+  add_commands(app);
+  try {
+    app.parse(argc, argv);
+    return kDone;
+  } catch (const CLI::CallForHelp&) {
+    write_stdout(app.help());
+    return kDone;
+  } catch (const CLI::CallForVersion& version) {
+    write_stdout(std::string(version.what()) + "\n");
+    return kDone;
+  } catch (const CLI::RuntimeError& error) {
+    return error.get_exit_code();
+  } catch (const CLI::ParseError& error) {
+    return report_usage(app, error);
+  } catch (const Error& error) {
+    print_error(std::string(to_string(error.code())) + ": " + error.what());
+  } catch (const std::bad_alloc&) {
+    print_error("out of memory: the host has not enough for this; use a smaller model or input");
+  } catch (const Interrupted&) {
+    print_error("interrupted");
+    return kExitInterrupted;
+  }
+  return kFailed;
+}
+
+int run_until_closed(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const OutputClosed& closed) {
+    if (!closed.message.empty()) print_error(closed.message);
+  } catch (const std::exception& error) {
+    print_error(std::string("internal error, please report it: ") + error.what());
+  }
+  return kFailed;
+}
+
+}  // namespace
+}  // namespace dsv4
+
+int main(int argc, char** argv) {
+  dsv4::prepare_console();
+  dsv4::set_check_handler(dsv4::print_broken_invariant);
+  return dsv4::run_until_closed(argc, argv);
+}

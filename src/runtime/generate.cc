@@ -1,0 +1,120 @@
+#include "runtime/generate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+#include "base/error.h"
+#include "runtime/sampler.h"
+#include "text/detokenizer.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Text of drawn tokens, which need not be tokens of the tokenizer.
+class TextPieces {
+ public:
+  explicit TextPieces(const Tokenizer* tokenizer) : tokenizer_(tokenizer) {
+    if (tokenizer != nullptr) detokenizer_.emplace(*tokenizer);
+  }
+  std::string push(TokenId id) {
+    if (!detokenizer_) return {};
+    if (tokenizer_->is_token(id)) return detokenizer_->push(id);
+    return detokenizer_->flush().append(kReplacementCharacter);
+  }
+  std::string flush() { return detokenizer_ ? detokenizer_->flush() : std::string(); }
+
+ private:
+  const Tokenizer* tokenizer_;
+  std::optional<Detokenizer> detokenizer_;
+};
+
+SamplingRow sampling_row(const GenerateOptions& options, std::int64_t position) {
+  return {.temperature = options.temperature,
+          .top_p = options.top_p,
+          .min_p = options.min_p,
+          .top_k = options.top_k,
+          .seed = options.seed,
+          .position = position};
+}
+
+bool contains(const std::vector<int>& ids, TokenId id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+// Draws until something ends it, and says what did.
+FinishReason decode(Session& session, const GenerateOptions& options, TextPieces& pieces,
+                    const TokenCallback& on_token, GenerateResult& result) {
+  Sampler sampler(session.loaded_model().backend());
+  const std::int64_t session_tokens = session.loaded_model().max_session_tokens();
+  for (std::int64_t i = 0; i < options.max_tokens; ++i) {
+    // The token before is computed only now: the last one drawn never is.
+    if (i > 0) {
+      if (session.length() == session_tokens) return FinishReason::kLength;
+      session.step(result.tokens.back());
+    }
+    const std::int64_t position = session.length();
+    const TokenId token =
+        sampler.sample(session.device_logits(), sampling_row(options, position)).token;
+    require(token >= 0, ErrorCode::kBadCheckpoint,
+            "the logits for position {} are not numbers; the weights are damaged, or do not suit "
+            "the chosen formats",
+            position);
+    result.tokens.push_back(token);
+    const bool stops = contains(options.stop_ids, token);
+    const std::string piece = stops ? std::string() : pieces.push(token);
+    result.text += piece;
+    const bool goes_on = !on_token || on_token(token, piece);
+    if (stops) return FinishReason::kStop;
+    if (!goes_on) return FinishReason::kCancelled;
+  }
+  return FinishReason::kLength;
+}
+
+}  // namespace
+
+std::string_view to_string(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kCancelled:
+      return "cancelled";
+  }
+  return "?";
+}
+
+GenerateResult generate(Session& session, std::span<const TokenId> prompt,
+                        const Tokenizer* tokenizer, const GenerateOptions& options,
+                        const TokenCallback& on_token) {
+  require(!prompt.empty(), ErrorCode::kBadRequest,
+          "the prompt has no tokens; give it at least one");
+  require(options.max_tokens >= 0, ErrorCode::kBadRequest,
+          "max_tokens is {}; it must not be negative", options.max_tokens);
+  check(sampling_row(options, 0));
+
+  GenerateResult result;
+  result.prompt_tokens = static_cast<std::int64_t>(prompt.size());
+  auto start = Clock::now();
+  result.computed_prompt_tokens = session.sync(prompt, options.prefill);
+  result.prefill_seconds = seconds_since(start);
+
+  start = Clock::now();
+  TextPieces pieces(tokenizer);
+  result.finish_reason = decode(session, options, pieces, on_token, result);
+  const std::string rest = pieces.flush();
+  result.text += rest;
+  if (!rest.empty() && on_token) on_token(-1, rest);
+  result.decode_seconds = seconds_since(start);
+  return result;
+}
+
+}  // namespace dsv4
