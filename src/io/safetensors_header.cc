@@ -13,14 +13,16 @@
 namespace dsv4 {
 namespace {
 
-constexpr std::array kAllDTypes = {DType::kF32,  DType::kBF16, DType::kF16, DType::kF64,
-                                   DType::kE4M3, DType::kE8M0, DType::kI8,  DType::kU8,
-                                   DType::kI32,  DType::kI64,  DType::kBool};
+// The enumerators, ascending; dtype_name says "?" past the last.
+std::optional<DType> dtype_at(int i) {
+  const auto dtype = static_cast<DType>(i);
+  return dtype_name(dtype) == "?" ? std::nullopt : std::optional(dtype);
+}
 
 std::string all_dtype_names() {
   std::string names;
-  for (const DType dtype : kAllDTypes) {
-    names += (names.empty() ? "" : ", ") + std::string(dtype_name(dtype));
+  for (int i = 0; const auto dtype = dtype_at(i); ++i) {
+    names += (i == 0 ? "" : ", ") + std::string(dtype_name(*dtype));
   }
   return names;
 }
@@ -277,8 +279,8 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, std::int64_t d
 }
 
 std::optional<DType> dtype_from_name(std::string_view name) {
-  for (const DType dtype : kAllDTypes) {
-    if (dtype_name(dtype) == name) return dtype;
+  for (int i = 0; const auto dtype = dtype_at(i); ++i) {
+    if (dtype_name(*dtype) == name) return dtype;
   }
   return std::nullopt;
 }

@@ -176,5 +176,17 @@ TEST(SafetensorsFile, OpensTheShippedModels) {
   }
 }
 
+TEST(SafetensorsFile, OpensEveryShippedFile) {
+  int num_files = 0;
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(DSV4_SOURCE_DIR "/tests/data/golden")) {
+    if (entry.path().extension() != ".safetensors") continue;
+    SCOPED_TRACE(entry.path().string());
+    EXPECT_FALSE(SafetensorsFile::open(entry.path()).tensors().empty());
+    ++num_files;
+  }
+  EXPECT_GE(num_files, 11);
+}
+
 }  // namespace
 }  // namespace dsv4

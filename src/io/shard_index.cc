@@ -1,5 +1,6 @@
 #include "io/shard_index.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <utility>
@@ -14,9 +15,13 @@
 namespace dsv4 {
 namespace {
 
+// No directory, and nothing that would write to a terminal when the name stands in a message.
 bool is_plain_shard_name(std::string_view name) {
-  return name.size() > std::string_view(".safetensors").size() && name.ends_with(".safetensors") &&
-         name.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos;
+  constexpr std::string_view kSuffix = ".safetensors";
+  return name.size() > kSuffix.size() && name.ends_with(kSuffix) &&
+         std::none_of(name.begin(), name.end(), [](unsigned char c) {
+           return c == '/' || c == '\\' || c < 0x20 || c == 0x7f;
+         });
 }
 
 class IndexEvents : public JsonEvents {

@@ -79,7 +79,7 @@ TEST(ShardIndex, RefusesShardsOutsideTheDirectory) {
   for (const char* shard :
        {"../m.safetensors", "/etc/m.safetensors", "a/m.safetensors", "..\\\\m.safetensors",
         "C:\\\\m.safetensors", "", ".", "..", ".safetensors", "m.bin", "m.safetensors/", "/",
-        "m\\u0000.safetensors", "m.safetensors\\u0000"}) {
+        "m\\u0000.safetensors", "m.safetensors\\u0000", "\\u001b[2J.safetensors"}) {
     SCOPED_TRACE(shard);
     expect_error(ErrorCode::kBadCheckpoint, {"tensor \"t\"", "in this directory"},
                  [&] { parse(fmt::format(R"({{"weight_map":{{"t":"{}"}}}})", shard)); });

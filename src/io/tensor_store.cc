@@ -52,7 +52,8 @@ ModelFiles find_model_files(const fs::path& model) {
   require(is_there(model), ErrorCode::kNotFound, "{}: there is no such file or directory",
           model.c_str());
   ModelFiles files;
-  if (!fs::is_directory(model)) {
+  std::error_code ignored;
+  if (!fs::is_directory(model, ignored)) {
     require(model.extension() == ".safetensors", ErrorCode::kBadRequest,
             "{} is neither a model directory nor a .safetensors file", model.c_str());
     files.shard_paths = {model};

@@ -32,7 +32,8 @@ struct StoredTensor {
   bool aligned() const;
 };
 
-// Owns the mappings; infos and bytes live as long as the store, also when it is moved.
+// Owns the mappings; infos and bytes live as long as the store, also when it is moved. Const calls
+// may come from several threads.
 class TensorStore {
  public:
   // `model` is a directory or one .safetensors file. In a directory the index, if present, decides
