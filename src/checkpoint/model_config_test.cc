@@ -348,6 +348,27 @@ TEST(ModelConfig, HostileJsonIsRefused) {
   expect_error(ErrorCode::kUnsupported, {"aaa..."}, [&] { parse(root); });
 }
 
+TEST(ModelConfig, DamagedTextIsReadOrRefusedNeverWorse) {
+  const std::string whole = flash_json().dump();
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    EXPECT_THROW(parse_model_config(whole.substr(0, size), "c.json"), Error) << size;
+  }
+  int refused = 0;
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    for (const char c : {'0', '9', '-', '"', ',', '}', '[', '\0', '\xff'}) {
+      std::string text = whole;
+      text[i] = c;
+      try {
+        check(parse_model_config(text, "c.json"), "again");
+      } catch (const Error&) {
+        ++refused;
+      }
+    }
+  }
+  // NUL and FF are no JSON anywhere.
+  EXPECT_GE(refused, 2 * static_cast<int>(whole.size()));
+}
+
 TEST(ModelConfig, MissingFileIsNotFound) {
   const TempDir dir;
   expect_error(ErrorCode::kNotFound, {"config.json"}, [&] { load_model_config(dir.path()); });
