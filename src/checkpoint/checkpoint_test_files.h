@@ -1,8 +1,9 @@
-// checkpoint_test_files.h: what the tests of checkpoint/ share: the bundled models, and copies of
-// them in memory that a test damages before it loads them.
+// checkpoint_test_files.h: what the tests of checkpoint/ share: the bundled models, reading what
+// was bound, and copies of models in memory that a test damages before it loads them.
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "checkpoint/bind.h"
 #include "io/io_test_files.h"
 #include "io/safetensors_writer.h"
+#include "tensor/matrix_codec.h"
 
 namespace dsv4 {
 
@@ -23,6 +25,34 @@ inline std::filesystem::path golden_dir(const std::string& name) {
 }
 inline std::filesystem::path nano_dir() {
   return std::filesystem::path(DSV4_SOURCE_DIR) / "models/nano";
+}
+
+inline StoredTensor stored(const ModelWeights& weights, const std::string& name) {
+  const auto tensor = weights.store->find(name);
+  if (!tensor) throw std::runtime_error("no tensor " + name);
+  return *tensor;
+}
+
+// Number `idx` of a tensor of Ts, wherever it lies.
+template <class T>
+T value_at(const StoredTensor& tensor, std::size_t idx) {
+  T value;
+  std::memcpy(&value, tensor.bytes.data() + idx * sizeof(T), sizeof(T));
+  return value;
+}
+
+inline std::vector<float> decoded_row(const MatrixView& matrix, std::int64_t row) {
+  std::vector<float> out(static_cast<std::size_t>(matrix.cols));
+  decode_matrix_row(matrix, row, out.data());
+  return out;
+}
+
+// Bytes of all tensors that the report lists, used or not.
+inline std::int64_t accounted_bytes(const BindReport& report) {
+  std::int64_t bytes = 0;
+  for (const FormatTotal& total : report.totals) bytes += total.bytes;
+  for (const UnusedTensor& tensor : report.unused) bytes += tensor.bytes;
+  return bytes;
 }
 
 // A model's files in memory, to edit and to write to a directory of its own.
