@@ -59,9 +59,8 @@ class LayerByLayer : public LayerObserver {
   void before_layer(int layer_idx, const MutableMatrixView& streams) override {
     if (layer_idx == 0) return;  // the embedding of the tokens
     DSV4_CHECK(streams.format == Format::kF32 && streams.row_stride == streams.cols);
-    // Rows of earlier steps are those that the layer before has left in its outputs, less this
-    // step's.
-    const auto seen = outputs_[static_cast<std::size_t>(layer_idx)].streams.size();
+    // The layer has as many outputs as there were tokens in the steps before this one.
+    const std::size_t seen = outputs_[static_cast<std::size_t>(layer_idx)].streams.size();
     const std::vector<float>& recorded = recorded_[static_cast<std::size_t>(layer_idx - 1)];
     const auto count = static_cast<std::size_t>(streams.rows * streams.cols);
     DSV4_CHECK(seen + count <= recorded.size());
@@ -142,26 +141,26 @@ class Verifier {
       const LayerByLayer::Outputs& got = layers.outputs(layer);
       if (golden_.has_sublayer_outputs()) {
         const std::string prefix = fmt::format("{}.layers.{}", prompt.name, layer);
+        const ErrorLimits limits = model_.is_exact() ? kLayerLimits : kSublayerLimits;
         add_layer_checks(layer, "attention", got.attention, golden_.values(prefix + ".attn_out"),
-                         hidden);
-        add_layer_checks(layer, "experts", got.experts, golden_.values(prefix + ".ffn_out"),
-                         hidden);
+                         hidden, limits);
+        add_layer_checks(layer, "experts", got.experts, golden_.values(prefix + ".ffn_out"), hidden,
+                         limits);
       }
       add_layer_checks(layer, "streams", got.streams, layers.recorded(layer),
-                       model_.config().hc_copies * hidden);
+                       model_.config().hc_copies * hidden, kLayerLimits);
     }
   }
 
   // Prefilled and decoded rows apart: the few decoded ones would drown in the median.
   void add_layer_checks(int layer, std::string_view what, std::span<const float> got,
-                        std::span<const float> want, std::int64_t cols) {
+                        std::span<const float> want, std::int64_t cols, const ErrorLimits& limits) {
     const auto split = static_cast<std::size_t>(golden_.layered_prompt().num_prefilled * cols);
     const int ratio = model_.config().compress_ratios[static_cast<std::size_t>(layer)];
     const auto add = [&](std::string_view rows, std::size_t begin, std::size_t count) {
       report_.checks.push_back(
           {fmt::format("layer {} (ratio {}) {}, {}", layer, ratio, what, rows), layer,
-           summarize_errors(got.subspan(begin, count), want.subspan(begin, count), cols),
-           kLayerLimits});
+           summarize_errors(got.subspan(begin, count), want.subspan(begin, count), cols), limits});
     };
     DSV4_CHECK(got.size() == want.size());
     add("prefill", 0, split);
