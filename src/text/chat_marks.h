@@ -13,6 +13,7 @@ inline constexpr std::string_view kBosMark = "<\uFF5Cbegin\u2581of\u2581sentence
 inline constexpr std::string_view kEosMark = "<\uFF5Cend\u2581of\u2581sentence\uFF5C>";
 inline constexpr std::string_view kUserMark = "<\uFF5CUser\uFF5C>";
 inline constexpr std::string_view kAssistantMark = "<\uFF5CAssistant\uFF5C>";
+inline constexpr std::string_view kReminderMark = "<\uFF5Clatest_reminder\uFF5C>";
 inline constexpr std::string_view kThinkMark = "<think>";
 inline constexpr std::string_view kEndThinkMark = "</think>";
 
