@@ -68,10 +68,11 @@ GoldenFile::GoldenFile(SafetensorsFile file, std::vector<GoldenPrompt> prompts)
     : file_(std::move(file)), prompts_(std::move(prompts)) {}
 
 GoldenFile GoldenFile::open(const std::filesystem::path& path, const ModelConfig& config) {
+  SafetensorsFile file = SafetensorsFile::open(path);
   const MappedFile prompts_file = MappedFile::open(path.parent_path() / kGoldenPromptsFileName);
   const std::string_view text(reinterpret_cast<const char*>(prompts_file.bytes().data()),
                               prompts_file.bytes().size());
-  GoldenFile golden(SafetensorsFile::open(path),
+  GoldenFile golden(std::move(file),
                     parse_golden_prompts(text, prompts_file.path().string(), config.vocab_size));
   golden.check_tensors(config);
   return golden;

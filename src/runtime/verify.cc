@@ -98,11 +98,13 @@ class LayerByLayer : public LayerObserver {
 
 class Verifier {
  public:
-  Verifier(Model& model, Backend& backend, const GoldenFile& golden)
-      : model_(model), backend_(backend), golden_(golden) {
+  Verifier(Model& model, Backend& backend, const GoldenFile& golden, const VerifyProgress& progress)
+      : model_(model), backend_(backend), golden_(golden), progress_(progress) {
     std::int64_t capacity = 0;
+    total_tokens_ = golden.layered_prompt().num_tokens();
     for (const GoldenPrompt& prompt : golden.prompts()) {
       capacity = std::max(capacity, prompt.num_tokens());
+      total_tokens_ += prompt.num_tokens();
     }
     cache_ = model.make_cache(capacity, /*max_sessions=*/1);
   }
@@ -127,6 +129,8 @@ class Verifier {
         std::span(prompt.tokens)
             .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(num_tokens));
     model_.forward(*cache_, {tokens, sequences, logits_rows}, observer);
+    done_tokens_ += num_tokens;
+    if (progress_) progress_(done_tokens_, total_tokens_);
   }
 
   void check_layers() {
@@ -206,6 +210,8 @@ class Verifier {
   Model& model_;
   Backend& backend_;
   const GoldenFile& golden_;
+  const VerifyProgress& progress_;
+  std::int64_t done_tokens_ = 0, total_tokens_ = 0;
   std::unique_ptr<KvCache> cache_;
   VerifyReport report_;
 };
@@ -265,7 +271,8 @@ std::string VerifyReport::summary() const {
 }
 
 VerifyReport verify_golden(std::shared_ptr<const ModelWeights> weights, Backend& backend,
-                           const ModelOptions& options, const std::filesystem::path& golden_path) {
+                           const ModelOptions& options, const std::filesystem::path& golden_path,
+                           const VerifyProgress& progress) {
   const GoldenFile golden = GoldenFile::open(golden_path, weights->config);
   require(golden.draft_prompt() == nullptr || weights->draft.has_value(), ErrorCode::kBadRequest,
           "{} holds logits of a draft block, which this model lacks: golden values of another "
@@ -277,7 +284,7 @@ VerifyReport verify_golden(std::shared_ptr<const ModelWeights> weights, Backend&
     model_options.max_step_tokens = std::max(model_options.max_step_tokens, prompt.num_prefilled);
   }
   Model model(std::move(weights), backend, model_options);
-  return Verifier(model, backend, golden).run();
+  return Verifier(model, backend, golden, progress).run();
 }
 
 }  // namespace dsv4

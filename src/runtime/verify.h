@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -75,12 +76,16 @@ struct VerifyReport {
   std::string summary() const;
 };
 
+// Told after every step how many of all tokens have been computed; may throw to give up.
+using VerifyProgress = std::function<void(std::int64_t done_tokens, std::int64_t total_tokens)>;
+
 // Runs the model with `options` (its max_step_tokens is replaced by what the prompts need) and
 // compares it with `golden`; prompts.json lies beside that. The draft block is judged where its
 // logits were recorded.
 // Throws Error: those of GoldenFile::open and of Model; kBadRequest when draft logits were recorded
 // and `weights` has no draft block.
 VerifyReport verify_golden(std::shared_ptr<const ModelWeights> weights, Backend& backend,
-                           const ModelOptions& options, const std::filesystem::path& golden);
+                           const ModelOptions& options, const std::filesystem::path& golden,
+                           const VerifyProgress& progress = {});
 
 }  // namespace dsv4
