@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -195,6 +196,14 @@ void run_generate(const GenerateArguments& args) {
   if (result.finish_reason == FinishReason::kCancelled) throw CLI::RuntimeError(kExitInterrupted);
 }
 
+// The parser itself takes -1 for 2^64 - 1. Returns what is wrong; empty: nothing.
+std::string seed_refusal(const std::string& text) {
+  std::uint64_t seed = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error == std::errc() && stop == text.data() + text.size()) return {};
+  return fmt::format("\"{}\" is no whole number from 0 to 2^64 - 1", text);
+}
+
 void add_prompt_options(CLI::App& command, GenerateArguments& args) {
   CLI::Option* text = command.add_option("-p,--prompt", args.prompt.text, "the prompt");
   command
@@ -229,8 +238,10 @@ void add_sampling_options(CLI::App& command, GenerateArguments& args) {
   command
       .add_option("--min-p", args.min_p, "drop tokens less likely than this times the likeliest")
       ->capture_default_str();
-  command.add_option("--seed", args.seed,
-                     "the same seed gives the same text; default: random, printed at the end");
+  command
+      .add_option("--seed", args.seed,
+                  "the same seed gives the same text; default: random, printed at the end")
+      ->check(CLI::Validator(seed_refusal, ""));
 }
 
 }  // namespace

@@ -1,0 +1,410 @@
+#!/usr/bin/env python3
+"""Tests of the program dsv4 from outside: exit codes, messages, and what goes to which stream.
+
+    cli_test.py PROGRAM SOURCE_DIR [unittest arguments]
+
+The slow class PerplexityOfHeldOutText is left out unless it is named.
+"""
+
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+PROGRAM = ""
+NANO = Path()
+EOS = "<｜end▁of▁sentence｜>"
+DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
+TIMEOUT_S = 1500  # only against hanging; ctest has the limit
+COMMANDS = ["generate", "inspect", "perplexity", "tokenize", "verify"]
+GREEDY = ["--chat", "--temperature", "0", "--activations", "a16"]
+
+
+def run(*arguments, stdin=b"", **kwargs):
+    if isinstance(stdin, str):
+        stdin = stdin.encode()
+    return subprocess.run(
+        [PROGRAM, *map(str, arguments)], input=stdin, capture_output=True, timeout=TIMEOUT_S, **kwargs
+    )
+
+
+def greedy_cases():
+    return json.loads((NANO / "greedy.json").read_text(encoding="utf-8"))
+
+
+class CliTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def write(self, name, data):
+        path = self.folder / name
+        path.write_bytes(data if isinstance(data, bytes) else data.encode())
+        return path
+
+    def copy_of_nano(self, without=()):
+        model = self.folder / "model"
+        model.mkdir()
+        for name in ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json"]:
+            if name not in without:
+                shutil.copy(NANO / name, model / name)
+        return model
+
+    def expect_done(self, result):
+        self.assertEqual(result.returncode, DONE, result.stderr.decode())
+        return result.stdout.decode()
+
+    def expect_error(self, result, exit_code, *parts):
+        """One line on stderr that holds `parts`, and nothing on stdout."""
+        message = result.stderr.decode()
+        self.assertEqual(result.returncode, exit_code, message)
+        self.assertEqual(result.stdout, b"")
+        self.assertEqual(message.count("\n"), 1, message)
+        self.assertTrue(message.startswith("dsv4: "), message)
+        for part in parts:
+            self.assertIn(part, message)
+
+
+class Usage(CliTest):
+    def test_help_has_examples_and_goes_to_stdout(self):
+        for command in [[], *([c] for c in COMMANDS)]:
+            result = run(*command, "--help")
+            self.assertIn("dsv4 " + (command[0] if command else "generate"), self.expect_done(result))
+            self.assertIn("Examples:", result.stdout.decode())
+            self.assertEqual(result.stderr, b"")
+
+    def test_version(self):
+        self.assertRegex(self.expect_done(run("--version")), r"^dsv4 \d+\.\d+\.\d+\n$")
+
+    def test_bad_usage_is_2(self):
+        bad = [
+            ([], "subcommand"),
+            (["frobnicate"], ""),
+            (["generate"], "MODEL"),
+            (["generate", NANO, "-p", "x", "--no-such-option"], "--no-such-option"),
+            (["generate", NANO, "-p", "x", "--prompt-file", "y"], "--prompt-file"),
+            (["generate", NANO, "-p", "x", "--think"], "--think"),
+            (["generate", NANO, "-p", "x", "--chat", "--ids"], "--ids"),
+            (["generate", NANO, "-p", "x", "--max-tokens", "-1"], "--max-tokens"),
+            (["generate", NANO, "-p", "x", "--max-tokens", "many"], "--max-tokens"),
+            (["generate", NANO, "-p", "x", "--seed", "-1"], "--seed"),
+            (["generate", NANO, "-p", "x", "--seed", str(2**64)], "--seed"),
+            (["generate", NANO, "-p", "x", "--top-k", str(2**31)], "--top-k"),
+            (["generate", NANO, "-p", "x", "--temperature", "1e999"], "temperature"),
+            (["generate", NANO, "-p", "x", "--temperature", "-1"], "temperature"),
+            (["generate", NANO, "-p", "x", "--temperature", "nan"], "temperature"),
+            (["generate", NANO, "-p", "x", "--top-p", "0"], "top_p"),
+            (["generate", NANO, "-p", "x", "--top-k", "-1"], "top_k"),
+            (["generate", NANO, "-p", "x", "--activations", "a5"], "--activations"),
+            (["generate", NANO, "-p", "x", "--rows", "exact", "--kv", "fp8"], "--kv"),
+            (["perplexity", NANO], "FILE"),
+            (["perplexity", NANO, "x", "--window", "1"], "--window"),
+            (["tokenize", NANO, "--text", "x", "--file", "y"], "--file"),
+        ]
+        for arguments, part in bad:
+            with self.subTest(arguments=arguments):
+                self.expect_error(run(*arguments), BAD_USAGE, part, "--help")
+
+    def test_unknown_device_names_those_of_the_build(self):
+        result = run("generate", NANO, "-p", "x", "--device", "abacus")
+        self.expect_error(result, FAILED, "abacus", "reference")
+
+
+class DamagedModels(CliTest):
+    def expect_all_fail(self, model, *parts):
+        for arguments in (["generate", model, "-p", "x"], ["inspect", model]):
+            with self.subTest(arguments=arguments):
+                self.expect_error(run(*arguments), FAILED, *parts)
+
+    def test_missing_directory(self):
+        self.expect_all_fail(self.folder / "nowhere", "not found", "nowhere")
+
+    def test_missing_files(self):
+        model = self.copy_of_nano(without=["config.json"])
+        self.expect_all_fail(model, "config.json")
+        shutil.copy(NANO / "config.json", model)
+        (model / "model.safetensors").unlink()
+        self.expect_all_fail(model, "safetensors")
+
+    def test_missing_tokenizer_stops_only_who_needs_it(self):
+        model = self.copy_of_nano(without=["tokenizer.json"])
+        self.expect_done(run("inspect", model))
+        self.expect_done(run("generate", model, "--ids", "-p", "5 6", "-n", "1"))
+        self.expect_error(run("generate", model, "-p", "x"), FAILED, "tokenizer.json")
+        self.expect_error(run("tokenize", model, stdin="x"), FAILED, "tokenizer.json")
+
+    def test_truncated_weights(self):
+        model = self.copy_of_nano()
+        weights = model / "model.safetensors"
+        data = weights.read_bytes()
+        for size in (0, 7, 8, 100, len(data) // 2, len(data) - 1):
+            weights.write_bytes(data[:size])
+            with self.subTest(size=size):
+                self.expect_all_fail(model, "model.safetensors")
+
+    def test_header_length_beyond_the_file(self):
+        model = self.copy_of_nano()
+        with open(model / "model.safetensors", "r+b") as file:
+            file.write(struct.pack("<Q", 2**63))
+        self.expect_all_fail(model, "model.safetensors")
+
+    def test_config_that_is_not_json(self):
+        model = self.copy_of_nano()
+        (model / "config.json").write_bytes(b'{"hidden_size": \xff\x00')
+        self.expect_all_fail(model, "config.json")
+
+    def test_tensor_name_cannot_write_to_the_terminal(self):
+        model = self.copy_of_nano()
+        data = (model / "model.safetensors").read_bytes()
+        self.assertIn(b'"head.weight"', data)
+        evil = data.replace(b'"head.weight"', b'"h\\u001b[2J.w"', 1)
+        (model / "model.safetensors").write_bytes(evil)
+        result = run("inspect", model)
+        self.assertEqual(result.returncode, FAILED)
+        self.assertNotIn(b"\x1b", result.stdout + result.stderr)
+        self.assertEqual(result.stderr.count(b"\n"), 1)
+
+
+class Generate(CliTest):
+    def test_answers_the_recorded_text(self):
+        case = greedy_cases()[0]
+        question = case["prompt"].split("<｜User｜>")[1].split("<｜Assistant｜>")[0]
+        result = run("generate", NANO, *GREEDY, "-p", question)
+        self.assertEqual(self.expect_done(result), case["text"].replace(EOS, "") + "\n")
+        self.assertIn("tokens/s", result.stderr.decode())
+
+    def test_prompt_by_argument_file_and_stdin_is_the_same(self):
+        text = "The cook carried"
+        options = ["--seed", "3", "-n", "6"]
+        want = self.expect_done(run("generate", NANO, *options, "-p", text))
+        path = self.write("prompt.txt", text + "\n")
+        for result in (
+            run("generate", NANO, *options, "--prompt-file", path),
+            run("generate", NANO, *options, "--prompt-file", "-", stdin=text),
+            run("generate", NANO, *options, stdin=text + "\n"),
+        ):
+            self.assertEqual(self.expect_done(result), want)
+
+    def test_json_is_one_object_and_agrees_with_the_text(self):
+        case = greedy_cases()[1]
+        # A whole prompt with its marks, without a second begin mark.
+        result = run("generate", NANO, *GREEDY[1:], "--json", "-p", case["prompt"])
+        reply = json.loads(self.expect_done(result))
+        self.assertEqual(reply["prompt_token_ids"], case["prompt_ids"])
+        self.assertEqual(reply["token_ids"], case["greedy_ids"])
+        self.assertEqual(reply["text"] + EOS, case["text"])
+        self.assertEqual(reply["finish_reason"], "stop")
+        timings = reply["timings"]
+        self.assertEqual(timings["prompt_tokens"], len(case["prompt_ids"]))
+        self.assertEqual(timings["generated_tokens"], len(case["greedy_ids"]))
+
+    def test_ids_in_and_out_need_no_text(self):
+        case = greedy_cases()[2]
+        ids = " ".join(map(str, case["prompt_ids"]))
+        result = run("generate", NANO, *GREEDY[1:], "--ids", stdin=ids)
+        self.assertEqual(self.expect_done(result).split(), list(map(str, case["greedy_ids"])))
+
+    def test_begin_mark_is_there_unless_unwanted(self):
+        def prompt_ids(*arguments):
+            result = run("generate", NANO, "-n", "0", "--json", *arguments)
+            return json.loads(self.expect_done(result))["prompt_token_ids"]
+
+        self.assertEqual(prompt_ids("-p", ""), [0])
+        with_mark = prompt_ids("-p", "Hello")
+        self.assertEqual(with_mark[0], 0)
+        self.assertEqual(prompt_ids("-p", "Hello", "--no-bos"), with_mark[1:])
+
+    def test_token_limits(self):
+        for count in (0, 1, 2):
+            result = run("generate", NANO, "-p", "The", "--json", "--seed", "1", "-n", count)
+            reply = json.loads(self.expect_done(result))
+            self.assertEqual(len(reply["token_ids"]), count)
+            self.assertEqual(reply["finish_reason"], "length")
+
+    def test_seed_repeats_and_is_printed_when_not_given(self):
+        command = ["generate", NANO, "-p", "The", "-n", "12"]
+        first = run(*command)
+        seed = first.stderr.decode().split("--seed ")[1].split()[0]
+        self.assertEqual(self.expect_done(run(*command, "--seed", seed)), self.expect_done(first))
+
+    def test_exact_rows_take_f32_by_default(self):
+        options = ["-p", "The", "-n", "2", "--rows", "exact", "--seed", "1"]
+        want = self.expect_done(run("generate", NANO, *options))
+        self.assertEqual(self.expect_done(run("generate", NANO, *options, "--kv", "f32")), want)
+
+    def test_empty_prompt_without_begin_mark(self):
+        self.expect_error(run("generate", NANO, "--no-bos", "-p", ""), FAILED, "prompt", "empty")
+
+    def test_prompt_longer_than_the_model_takes(self):
+        path = self.write("long.txt", "word " * 5000)
+        self.expect_error(
+            run("generate", NANO, "--prompt-file", path), FAILED, "4096", "tokens"
+        )
+
+    def test_nul_and_invalid_utf8(self):
+        for text in (b"The\0cook", b"\xff\xfe\x80", b"\xe4\xb8", b"\0"):
+            with self.subTest(text=text):
+                result = run("generate", NANO, "-n", "3", "--json", "--seed", "1", stdin=text)
+                json.loads(self.expect_done(result))
+
+    def test_bad_ids_and_files(self):
+        command = ["generate", NANO, "-n", "1"]
+        self.expect_error(run(*command, "--ids", "-p", "1 two"), FAILED, "two")
+        self.expect_error(run(*command, "--ids", "-p", "-1"), FAILED, "-1")
+        self.expect_error(run(*command, "--ids", "-p", "99999999999"), FAILED, "99999999999")
+        self.expect_error(run(*command, "--ids", "-p", "2048"), FAILED, "2048")
+        self.expect_error(run(*command, "--prompt-file", self.folder / "none"), FAILED, "none")
+        self.expect_error(run(*command, "--prompt-file", self.folder), FAILED, str(self.folder))
+
+    def test_output_is_streamed_as_whole_characters(self):
+        # Random draws of byte tokens: many are parts of characters.
+        command = [PROGRAM, "generate", str(NANO), "-p", "é", "-n", "40", "--temperature", "9", "--seed", "2"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            while piece := os.read(process.stdout.fileno(), 65536):
+                piece.decode("utf-8")
+            self.assertEqual(process.wait(), DONE)
+
+
+class Endings(CliTest):
+    STORY = ["generate", "--chat", "--seed", "1", "-p", "Tell me a story about a fox."]
+
+    def command(self, *more):
+        return [PROGRAM, self.STORY[0], str(NANO), *self.STORY[1:], *more]
+
+    def test_full_disk(self):
+        if not os.path.exists("/dev/full"):
+            self.skipTest("no /dev/full")
+        with open("/dev/full", "wb") as full:
+            for command in (self.command(), [PROGRAM, "inspect", str(NANO)], [PROGRAM, "--help"]):
+                result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=TIMEOUT_S)
+                self.assertEqual(result.returncode, FAILED)
+                self.assertIn(b"standard output", result.stderr)
+                self.assertEqual(result.stderr.count(b"\n"), 1)
+
+    def test_closed_stdout_is_quiet(self):
+        result = subprocess.run(
+            ["sh", "-c", '"$@" >&-', "sh", *self.command()], stderr=subprocess.PIPE, timeout=TIMEOUT_S
+        )
+        self.assertEqual((result.returncode, result.stderr), (FAILED, b""))
+
+    def test_reader_that_goes_away_is_quiet(self):
+        with subprocess.Popen(
+            self.command(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            process.stdout.read(1)
+            process.stdout.close()
+            self.assertEqual((process.stderr.read(), process.wait()), (b"", FAILED))
+
+    def test_interrupt_ends_with_a_line_and_figures(self):
+        with subprocess.Popen(
+            self.command(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            first = process.stdout.read(1)
+            process.send_signal(signal.SIGINT)
+            text = first + process.stdout.read()
+            self.assertTrue(text.endswith(b"\n"))
+            self.assertIn(b"interrupted", process.stderr.read())
+            self.assertEqual(process.wait(), INTERRUPTED)
+
+    def test_closed_stdin_is_an_error(self):
+        result = subprocess.run(
+            ["sh", "-c", '"$@" <&-', "sh", PROGRAM, "tokenize", str(NANO)],
+            capture_output=True,
+            timeout=TIMEOUT_S,
+        )
+        self.expect_error(result, FAILED, "standard input")
+
+
+class Tokenize(CliTest):
+    TEXTS = ["", "\n", " a  b\n\n", "Grüße, 世界 🦊\n", "<｜User｜>hi<think>\0\r\n", "x" * 3000]
+
+    def test_round_trip_is_exact(self):
+        for text in self.TEXTS:
+            with self.subTest(text=text[:20]):
+                ids = self.expect_done(run("tokenize", NANO, stdin=text))
+                self.assertRegex(ids, r"^(\d+( \d+)*)?\n$")
+                self.assertEqual(self.expect_done(run("tokenize", NANO, "--ids", stdin=ids)), text)
+
+    def test_recorded_ids(self):
+        case = greedy_cases()[4]
+        path = self.write("prompt.txt", case["prompt"])
+        ids = self.expect_done(run("tokenize", NANO, "--file", path))
+        self.assertEqual(list(map(int, ids.split())), case["prompt_ids"])
+
+    def test_json(self):
+        reply = json.loads(self.expect_done(run("tokenize", NANO, "--json", "--text", "two words")))
+        self.assertEqual("".join(reply["tokens"]), "two words")
+        back = run("tokenize", NANO, "--ids", "--json", stdin=json.dumps(reply["ids"]))
+        self.assertEqual(json.loads(self.expect_done(back)), {"text": "two words"})
+
+    def test_id_that_is_no_token(self):
+        self.expect_error(run("tokenize", NANO, "--ids", stdin="5 123456"), FAILED, "123456")
+
+
+class Inspect(CliTest):
+    def test_shows_config_layers_and_formats(self):
+        text = self.expect_done(run("inspect", NANO))
+        for part in ("window", "CSA 4", "HCA 128", "hash", "score", "MXFP4", "FP8", "mtp.0"):
+            self.assertIn(part, text)
+
+    def test_json_adds_up(self):
+        reply = json.loads(self.expect_done(run("inspect", NANO, "--json")))
+        self.assertEqual(reply["config"]["num_layers"], 6)
+        ratios = [layer["compress_ratio"] for layer in reply["layers"]]
+        self.assertEqual(ratios, [0, 4, 128, 4, 128, 4, 0])
+        size = sum(f["bytes"] for f in reply["formats"]) + sum(u["bytes"] for u in reply["unused"])
+        self.assertEqual(size, reply["payload_bytes"])
+        header = struct.unpack("<Q", (NANO / "model.safetensors").read_bytes()[:8])[0]
+        self.assertEqual(size, os.path.getsize(NANO / "model.safetensors") - 8 - header)
+
+
+class Perplexity(CliTest):
+    def test_small_windows(self):
+        text = (NANO / "held_out.txt").read_bytes()[:600]
+        path = self.write("text.txt", text)
+        result = run("perplexity", NANO, path, "--window", "32")
+        self.assertRegex(self.expect_done(result), r"^\d+\.\d{6}\n$")
+        reply = json.loads(
+            self.expect_done(run("perplexity", NANO, "-", "--window", "32", "--json", stdin=text))
+        )
+        self.assertAlmostEqual(reply["perplexity"], float(result.stdout), places=6)
+        self.assertEqual(reply["scored_tokens"], 31 * len(reply["window_perplexities"]))
+
+    def test_text_shorter_than_a_window(self):
+        path = self.write("text.txt", "short")
+        self.expect_error(run("perplexity", NANO, path), FAILED, "1024", "window")
+
+    def test_missing_file(self):
+        self.expect_error(run("perplexity", NANO, self.folder / "none"), FAILED, "none")
+
+
+class PerplexityOfHeldOutText(CliTest):
+    def test_recorded_value(self):
+        """models/nano/README.md: 1.8153 over 8 windows, the first alone 1.6190 (a16)."""
+        result = run("perplexity", NANO, NANO / "held_out.txt", "--activations", "a16", "--json")
+        reply = json.loads(self.expect_done(result))
+        self.assertEqual(reply["scored_tokens"], 8184)
+        # 0.02%, and half a unit of the recorded value's last digit.
+        self.assertAlmostEqual(reply["perplexity"], 1.8153, delta=1.8153 * 0.0002 + 0.00005)
+        self.assertAlmostEqual(
+            reply["window_perplexities"][0], 1.6190, delta=1.6190 * 0.0002 + 0.00005
+        )
+
+
+def load_tests(loader, standard_tests, pattern):
+    suite = unittest.TestSuite()
+    for case in (Usage, DamagedModels, Generate, Endings, Tokenize, Inspect, Perplexity):
+        suite.addTests(loader.loadTestsFromTestCase(case))
+    return suite
+
+
+if __name__ == "__main__":
+    PROGRAM, NANO = sys.argv[1], Path(sys.argv[2]) / "models" / "nano"
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
