@@ -30,6 +30,10 @@ std::uint64_t step_limit(std::size_t piece_bytes) {
 // steps (about a second of the slowest matching).
 constexpr std::uint64_t kStepsPerClockLook = std::uint64_t{1} << 28;
 
+// Starts tried in one call, at the least. Without JIT, PCRE2 looks for the first possible start up
+// to the end of the piece, not of the window: short windows would make long texts quadratic.
+constexpr std::uint64_t kMinWindow = 2048;
+
 struct FreeCode {
   void operator()(pcre2_code* code) const { pcre2_code_free(code); }
 };
@@ -112,7 +116,7 @@ struct Pretokenizer::Run::State {
   Range find(std::size_t split_idx, std::string_view piece, std::size_t from) {
     const std::uint64_t steps = step_limit(piece.size());
     pcre2_set_match_limit(context.get(), static_cast<std::uint32_t>(steps));
-    const std::size_t window = std::max<std::size_t>(kStepsPerClockLook / steps, 16);
+    const std::uint64_t window = std::max(kStepsPerClockLook / steps, kMinWindow);
     while (from < piece.size()) {
       std::size_t last_start = piece.size();
       if (piece.size() - from > window) {

@@ -125,8 +125,9 @@ void read_added_tokens(const Field& list, TokenizerTables& tables) {
       entry[flag].require_neutral({false});
     }
     const Field special = entry["special"];
-    if (!special.value.is_null() && !special.value.is_boolean())
+    if (!special.value.is_null() && !special.value.is_boolean()) {
       special.bad("must be true or false");
+    }
     const std::string& content = entry["content"].string();
     if (content.size() > kMaxAddedTokenBytes) {
       entry["content"].bad("{} bytes; at most {} are taken", content.size(), kMaxAddedTokenBytes);
@@ -190,6 +191,7 @@ void read_merges(const Field& merges, const IdsByName& ids, TokenizerTables& tab
     return at->second;
   };
   std::unordered_set<std::uint64_t> pairs;
+  pairs.reserve(merges.array().size());
   for (std::size_t i = 0; i < merges.array().size(); ++i) {
     const Field merge = merges[i];
     const auto names = merge_names(merge);
