@@ -31,6 +31,7 @@ inline float decode_block_scale(const MatrixView& m, std::int64_t scale_row, std
 
 // Decodes row `row` into out [cols].
 inline void decode_matrix_row(const MatrixView& m, std::int64_t row, float* out) {
+  if (m.cols == 0) return;  // data may be null
   const std::int64_t offset = row * m.row_stride;
   if (m.format == Format::kF32) {
     std::memcpy(out, static_cast<const float*>(m.data) + offset,
@@ -63,6 +64,7 @@ inline void decode_matrix_row(const MatrixView& m, std::int64_t row, float* out)
 
 // Writes x [cols] into row `row` of an F32 or BF16 matrix.
 inline void store_matrix_row(const MutableMatrixView& m, std::int64_t row, const float* x) {
+  if (m.cols == 0) return;
   const std::int64_t offset = row * m.row_stride;
   if (m.format == Format::kF32) {
     std::memcpy(static_cast<float*>(m.data) + offset, x,
