@@ -105,11 +105,12 @@ void quantize_block_ref(const QuantizeCase& c, HostMatrix& out, std::int64_t row
 }
 
 HostMatrix quantize_ref(const QuantizeCase& c, const HostMatrix& x) {
-  HostMatrix out(c.out, x.rows, x.cols);
+  HostMatrix out(c.out, c.out_rows(x), x.cols);
   const std::vector<float> values = x.values();
-  for (std::int64_t row = 0; row < c.row_count.value_or(static_cast<std::int32_t>(x.rows)); ++row) {
-    const float* row_x = values.data() + row * x.cols;
+  for (std::int64_t row = 0; row < c.row_count.value_or(static_cast<std::int32_t>(out.rows));
+       ++row) {
     const auto r = static_cast<std::size_t>(row);
+    const float* row_x = values.data() + (c.row_idx.empty() ? row : c.row_idx[r]) * x.cols;
     if (c.out.format == Format::kNvfp4) {
       const double row_amax = largest_magnitude(row_x, x.cols);
       float g = row_amax > 0 ? static_cast<float>(row_amax) / 2688.0f : 1.0f;

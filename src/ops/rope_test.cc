@@ -200,6 +200,22 @@ TEST(RopeFrequencies, YarnRampOfNoLengthIsAStep) {
                rounding_tolerance(4, Format::kF32));
 }
 
+TEST(RopeFrequencies, YarnRampEndsAtTheLastDimension) {
+  // c(1) = 64 ln(10^6 / 2 pi) / (2 ln 100) = 83.., beyond R - 1 = 63; c(10^4) = 19.2...
+  RopeScaling scaling;
+  scaling.base = 100;
+  scaling.factor = 4;
+  scaling.original_length = 1000000;
+  scaling.beta_fast = 10000;
+  std::vector<double> want;
+  for (int i = 0; i < 32; ++i) {
+    const double ramp = i <= 19 ? 0 : (i - 19) / 44.0;
+    const double plain = std::exp(-i / 32.0 * std::log(100.0));
+    want.push_back(plain / 4 * ramp + plain * (1 - ramp));
+  }
+  EXPECT_CLOSE(rope_frequencies(scaling, 64), want, rounding_tolerance(8, Format::kF32));
+}
+
 TEST(RopeFrequencies, RefusesWhatHasNoFrequencies) {
   const auto refused = [](RopeScaling scaling, int rope_dim, std::string_view field) {
     try {

@@ -23,6 +23,11 @@ struct QuantizeCase {
   std::vector<float> static_global_scales;     // empty: dynamic
   std::vector<std::int32_t> global_scale_idx;  // empty: none
   std::optional<std::int32_t> row_count;
+  std::vector<std::int32_t> row_idx;  // empty: out row r from x row r
+
+  std::int64_t out_rows(const HostMatrix& input) const {
+    return row_idx.empty() ? input.rows : static_cast<std::int64_t>(row_idx.size());
+  }
 };
 
 // Every output format, from FP32 and BF16, with padding, and the widths of real layers; FP8 also
@@ -49,6 +54,12 @@ inline std::vector<QuantizeCase> quantize_cases() {
   fixed.name = "nvfp4_static_by_row";
   fixed.global_scale_idx = {1, 0, 0, 1};
   cases.push_back(fixed);
+  // As the rows of experts: tokens repeated, out of order, left out.
+  for (const MatrixSpec& out : {fp8, mxfp4_spec(), nvfp4_spec(true)}) {
+    QuantizeCase gathered{out.name + "_gathered", 4, 256, bf16_spec().padded(4), out};
+    gathered.row_idx = {3, 3, 0, 1, 3};
+    cases.push_back(gathered);
+  }
   return cases;
 }
 
@@ -65,9 +76,10 @@ inline std::vector<float> quantize_values(const QuantizeCase& c) {
 // The quantised matrix, as the backend leaves it.
 inline HostMatrix run_quantize(Backend& backend, const QuantizeCase& c, const HostMatrix& x) {
   const DeviceMatrix x_on_device(backend, x);
-  const DeviceMatrix out(backend, HostMatrix(c.out, x.rows, x.cols));
+  const DeviceMatrix out(backend, HostMatrix(c.out, c.out_rows(x), x.cols));
   const DeviceArray<float> scales(backend, c.static_global_scales);
   const DeviceArray<std::int32_t> scale_idx(backend, c.global_scale_idx);
+  const DeviceArray<std::int32_t> row_idx(backend, c.row_idx);
   const DeviceArray<std::int32_t> row_count(backend, std::vector{c.row_count.value_or(-1)});
   QuantizeParams params;
   params.x = x_on_device.view();
@@ -75,6 +87,7 @@ inline HostMatrix run_quantize(Backend& backend, const QuantizeCase& c, const Ho
   params.rounding = c.rounding;
   if (scales.size() > 0) params.static_global_scales = scales.data();
   if (scale_idx.size() > 0) params.global_scale_idx = scale_idx.data();
+  if (row_idx.size() > 0) params.row_idx = row_idx.data();
   if (c.row_count.has_value()) params.row_count = row_count.data();
   run_op(backend, params);
   return out.read();
