@@ -27,8 +27,8 @@ for arg in "$@"; do
   esac
 done
 
-libraries=(libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libpcre2-dev libgtest-dev
-           libgmock-dev)
+libraries=(libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libpcre2-dev libhwy-dev
+           libgtest-dev libgmock-dev)
 
 # at_least MAJOR.MINOR VERSION: whether VERSION starts with two numbers that are not below.
 at_least() {
