@@ -334,6 +334,7 @@ TEST_EACH_BACKEND(Compressor, RefusalsNameTheField) {
     try {
       run_op(backend, step.compress);
     } catch (const Error& error) {
+      if (error.code() == ErrorCode::kUnsupported) throw;  // the test is skipped
       EXPECT_EQ(error.code(), ErrorCode::kBadRequest);
       compress_message = error.what();
     }
