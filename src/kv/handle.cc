@@ -58,6 +58,17 @@ void SequenceCache::reserve(std::int64_t num_tokens) {
   if (end > reserved_) reserved_ = end;
 }
 
+void SequenceCache::unreserve() {
+  for (auto& [ratio, table] : page_tables_) {
+    const auto needed =
+        static_cast<std::size_t>(ceil_div(length_ / ratio, cache_->schema.page_rows));
+    for (; table.size() > needed; table.pop_back()) {
+      cache_->paged.pages(ratio).release(table.back());
+    }
+  }
+  reserved_ = length_;
+}
+
 void SequenceCache::advance(std::int64_t num_tokens) {
   DSV4_CHECK(length_ + num_tokens <= reserved_, "{} + {} tokens, {} reserved", length_, num_tokens,
              reserved_);

@@ -29,6 +29,8 @@ class SequenceCache {
 
   // Makes room for `num_tokens` more. Throws Error kOverloaded and changes nothing if it cannot.
   void reserve(std::int64_t num_tokens);
+  // Gives back the room that no counted token needs.
+  void unreserve();
   // Counts `num_tokens` reserved tokens as computed.
   void advance(std::int64_t num_tokens);
   // Forgets everything; pages go back, the state stays.

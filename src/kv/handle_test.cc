@@ -138,6 +138,25 @@ TEST(SequenceCache, ReservingAgainTakesNothing) {
   EXPECT_EQ(sequence.length(), 300);
 }
 
+TEST(SequenceCacheDeathTest, UnreserveKeepsWhatCountedTokensNeed) {
+  MemoryBackend backend;
+  KvCache cache(backend, small_schema(2), 1000, 1);
+  const std::int32_t free_4 = cache.paged.pages(4).num_free();
+  SequenceCache sequence(cache);
+  sequence.reserve(300);
+  sequence.advance(9);  // two rows of ratio 4: one page
+  const std::int32_t first_page = sequence.page_table(4)[0];
+  sequence.unreserve();
+  EXPECT_EQ(num_pages(sequence, 4), 1u);
+  EXPECT_EQ(sequence.page_table(4)[0], first_page);
+  EXPECT_EQ(num_pages(sequence, 128), 0u);
+  EXPECT_EQ(cache.paged.pages(4).num_free(), free_4 - 1);
+  EXPECT_EQ(sequence.length(), 9);
+  EXPECT_DEATH(sequence.advance(1), "");
+  sequence.reserve(300);
+  sequence.advance(300);
+}
+
 TEST(SequenceCache, GivesEverythingBack) {
   MemoryBackend backend;
   KvCache cache(backend, small_schema(2), 1000, 1);

@@ -43,9 +43,11 @@ CacheSchema make_cache_schema(const ModelConfig& config, const ModelOptions& opt
                               bool with_draft) {
   require(options.simulate_rows || options.kv != KvFormat::kFp8, ErrorCode::kBadRequest,
           "exact rows cannot be stored as FP8: choose a BF16 or FP32 KV cache, or simulated rows");
-  require(options.max_step_tokens > 0 && options.page_rows > 0, ErrorCode::kBadRequest,
-          "max_step_tokens ({}) and page_rows ({}) must be positive", options.max_step_tokens,
-          options.page_rows);
+  require(options.max_step_tokens > 0 && options.max_step_tokens <= kMaxStepTokens,
+          ErrorCode::kBadRequest, "max_step_tokens is {}, must be 1 to {}", options.max_step_tokens,
+          kMaxStepTokens);
+  require(options.page_rows > 0 && options.page_rows <= kMaxPageRows, ErrorCode::kBadRequest,
+          "page_rows is {}, must be 1 to {}", options.page_rows, kMaxPageRows);
   CacheSchema schema;
   schema.ring_rows = config.window - 1 + options.max_step_tokens;
   schema.page_rows = options.page_rows;

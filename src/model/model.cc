@@ -27,19 +27,37 @@ std::vector<float> comp_frequencies(const ModelConfig& config) {
                           static_cast<int>(config.rope_dim));
 }
 
+// Room for the tokens of all sequences, or of none.
+void reserve_all(std::span<const StepSequence> sequences) {
+  try {
+    for (const StepSequence& sequence : sequences) {
+      DSV4_CHECK(sequence.first_position == sequence.cache->length());
+      sequence.cache->reserve(sequence.num_tokens);
+    }
+  } catch (const Error&) {
+    for (const StepSequence& sequence : sequences) sequence.cache->unreserve();
+    throw;
+  }
+}
+
+// Before anything is allocated by them. Throws Error kBadRequest.
+const ModelOptions& checked(const ModelConfig& config, const ModelOptions& options) {
+  make_cache_schema(config, options, /*with_draft=*/false);
+  return options;
+}
+
 }  // namespace
 
 Model::Model(std::shared_ptr<const ModelWeights> weights, Backend& backend,
              const ModelOptions& options)
     : weights_(std::move(weights)),
       backend_(backend),
-      options_(options),
+      options_(checked(weights_->config, options)),
       buffers_(backend, weights_->config, options),
       arrays_(backend) {
   require(backend.uses_host_memory(), ErrorCode::kUnsupported,
           "device {} needs weights in its own memory, which this build cannot upload",
           backend.name());
-  make_cache_schema(config(), options, has_draft());  // refuses options that contradict each other
   for (const LayerWeights& layer : weights_->layers) {
     precision_.push_back(plan_precision(layer, options.activations, backend));
   }
@@ -85,10 +103,7 @@ void Model::check_batch(const StepBatch& batch) const {
 
 void Model::forward(KvCache& cache, const StepBatch& batch, LayerObserver* observer) {
   check_batch(batch);
-  for (const StepSequence& sequence : batch.sequences) {
-    DSV4_CHECK(sequence.first_position == sequence.cache->length());
-    sequence.cache->reserve(sequence.num_tokens);
-  }
+  reserve_all(batch.sequences);
   const StepPlan plan =
       arrays_.build(cache.schema, batch.token_ids, batch.sequences, batch.logits_rows);
   OpRunner ops(backend_, buffers_, workspace_);

@@ -15,6 +15,10 @@ enum class Activations : std::uint8_t { kAuto, kA16, kA8, kA4 };
 // What the cache stores of a window or compressed row. With exact rows kFp8 is not possible.
 enum class KvFormat : std::uint8_t { kFp8, kBf16, kF32 };
 
+// Bounds of ModelOptions: indices of a step's rows, experts included, stay within 32 bits.
+inline constexpr std::int64_t kMaxStepTokens = std::int64_t{1} << 20;
+inline constexpr std::int64_t kMaxPageRows = std::int64_t{1} << 20;
+
 struct ModelOptions {
   Activations activations = Activations::kAuto;
   // True: rows and index queries are rounded as in training (part of the released models). False:

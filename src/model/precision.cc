@@ -49,7 +49,7 @@ std::vector<MatrixView> joined(std::span<const MatrixView> a, std::span<const Ma
 }  // namespace
 
 bool is_foldable(const MatrixView& weight) {
-  if (weight.format != Format::kNvfp4) return false;
+  if (weight.format != Format::kNvfp4 || weight.block_scales == nullptr) return false;
   const auto* scales = static_cast<const std::uint8_t*>(weight.block_scales);
   std::array<bool, 256> seen{};
   for (std::int64_t row = 0; row < weight.rows; ++row) {

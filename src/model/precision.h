@@ -19,7 +19,7 @@ using ActivationFormat = std::optional<Format>;
 
 // True if all block scales of an NVFP4 matrix are powers of two whose exponents span at most
 // kMaxFoldableSpan steps: code * block_scale is then an E4M3 value times one power of two. Reads
-// all scales. False for other formats.
+// all scales. False for other formats and for a matrix without data.
 inline constexpr int kMaxFoldableSpan = 14;
 bool is_foldable(const MatrixView& weight);
 

@@ -1,0 +1,197 @@
+// Which linears may take quantised activations: a wrong yes loses bits silently, a wrong no costs
+// the speed that was asked for.
+#include "model/precision.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/bind.h"
+#include "reference/reference_backend.h"
+#include "testing/golden_copy.h"
+
+namespace dsv4 {
+namespace {
+
+// An NVFP4 matrix of one row whose block scales are `codes`; its elements are never looked at.
+bool foldable(std::vector<std::uint8_t> codes) {
+  std::vector<std::uint8_t> elements(codes.size() * 8);
+  const float global_scale = 1;
+  MatrixView m;
+  m.data = elements.data();
+  m.format = Format::kNvfp4;
+  m.rows = 1;
+  m.cols = m.row_stride = static_cast<std::int64_t>(codes.size()) * 16;
+  m.block_scales = codes.data();
+  m.scale_dtype = DType::kE4M3;
+  m.block_cols = 16;
+  m.scale_stride = static_cast<std::int64_t>(codes.size());
+  m.global_scales = &global_scale;
+  return is_foldable(m);
+}
+
+// E4M3 code of 2^exponent, -6 .. 8.
+std::uint8_t power(int exponent) { return static_cast<std::uint8_t>((exponent + 7) << 3); }
+
+TEST(IsFoldable, UpToASpanOfFourteen) {
+  EXPECT_TRUE(foldable({power(0)}));
+  EXPECT_TRUE(foldable({power(8), power(-6)}));  // 14, the widest of normal codes
+  EXPECT_TRUE(foldable({power(5), 1}));          // 2^-9: 14
+  EXPECT_FALSE(foldable({power(6), 1}));         // 15
+  EXPECT_TRUE(foldable({power(6), 2}));          // 2^-8: 14
+  EXPECT_FALSE(foldable({power(7), 2}));         // 15
+  EXPECT_TRUE(foldable({power(7), 4}));          // 2^-7: 14
+  EXPECT_FALSE(foldable({power(8), 4}));         // 15
+  EXPECT_FALSE(foldable({power(8), 1}));         // 17, the widest of all
+  EXPECT_FALSE(foldable({1, power(0), power(6)}));
+}
+
+TEST(IsFoldable, OnlyPowersOfTwo) {
+  for (int code = 0; code < 256; ++code) {
+    const bool is_power = code == 0 || code == 1 || code == 2 || code == 4 ||
+                          (code >= 8 && code < 0x7F && code % 8 == 0);
+    EXPECT_EQ(foldable({static_cast<std::uint8_t>(code)}), is_power) << code;
+    // One bad scale among good ones decides.
+    if (!is_power) {
+      EXPECT_FALSE(foldable({power(0), power(0), static_cast<std::uint8_t>(code)})) << code;
+    }
+  }
+}
+
+TEST(IsFoldable, ZeroScalesDoNotWidenTheSpan) {
+  EXPECT_TRUE(foldable({0}));
+  EXPECT_TRUE(foldable({0, 0, power(8), 0, power(-6)}));
+  EXPECT_FALSE(foldable({0x80}));  // -0 is no scale that we write
+}
+
+TEST(IsFoldable, LooksAtEveryRowAndNotAtThePad) {
+  std::vector<std::uint8_t> scales = {power(0), power(1), 0x7F, power(2), power(3), 0x7F};
+  MatrixView m;
+  m.format = Format::kNvfp4;
+  m.rows = 2;
+  m.cols = m.row_stride = 32;
+  m.block_scales = scales.data();
+  m.block_cols = 16;
+  m.scale_stride = 3;
+  EXPECT_TRUE(is_foldable(m));
+  scales[4] = 0x51;  // 9
+  EXPECT_FALSE(is_foldable(m));
+}
+
+TEST(IsFoldable, NothingElseThanNvfp4WithData) {
+  MatrixView m;
+  for (const Format format :
+       {Format::kF32, Format::kBf16, Format::kE4m3, Format::kMxfp4, Format::kNvfp4}) {
+    m.format = format;
+    m.rows = 1;
+    m.cols = 16;
+    m.block_cols = 16;
+    EXPECT_FALSE(is_foldable(m));
+  }
+}
+
+TEST(ExpertActivation, OneMatrixThatDoesNotFoldDecidesForAll) {
+  const std::uint8_t good[] = {power(0)};
+  const std::uint8_t bad[] = {0x39};  // 1.125
+  const auto nvfp4 = [](const std::uint8_t* scales) {
+    MatrixView m;
+    m.format = Format::kNvfp4;
+    m.rows = 1;
+    m.cols = 16;
+    m.block_cols = 16;
+    m.scale_stride = 1;
+    m.block_scales = scales;
+    return m;
+  };
+  MatrixView mxfp4;
+  mxfp4.format = Format::kMxfp4;
+  MatrixView bf16;
+  bf16.format = Format::kBf16;
+  const auto a8 = [](std::vector<MatrixView> all) {
+    return expert_activation(all, Activations::kA8);
+  };
+  EXPECT_EQ(a8({nvfp4(good), mxfp4, nvfp4(good)}), Format::kE4m3);
+  EXPECT_EQ(a8({nvfp4(good), mxfp4, nvfp4(bad)}), std::nullopt);
+  EXPECT_EQ(a8({mxfp4, bf16}), std::nullopt);
+  const auto a4 = [](std::vector<MatrixView> all) {
+    return expert_activation(all, Activations::kA4);
+  };
+  EXPECT_EQ(a4({nvfp4(bad), nvfp4(good)}), Format::kNvfp4);
+  EXPECT_EQ(a4({nvfp4(bad), mxfp4}), std::nullopt);
+  EXPECT_EQ(dense_activation(nvfp4(good), Activations::kA4), std::nullopt);
+}
+
+struct Expected {
+  const char* model;
+  Activations activations;
+  ActivationFormat dense, experts;
+};
+
+// Layer 1 has an indexer.
+TEST(PlanPrecision, OfTheGoldenModels) {
+  const ActivationFormat none, fp8 = Format::kE4m3, nvfp4 = Format::kNvfp4;
+  for (const Expected& e : {
+           Expected{"flash-bf16", Activations::kA16, none, none},
+           Expected{"flash-bf16", Activations::kA8, none, none},
+           Expected{"flash-bf16", Activations::kAuto, none, none},
+           Expected{"flash-bf16", Activations::kA4, none, none},
+           Expected{"flash-official", Activations::kA16, none, none},
+           Expected{"flash-official", Activations::kA8, fp8, fp8},
+           Expected{"flash-official", Activations::kAuto, fp8, fp8},
+           Expected{"flash-official", Activations::kA4, none, none},
+           Expected{"flash-nvfp4", Activations::kA16, none, none},
+           Expected{"flash-nvfp4", Activations::kA8, fp8, none},  // scales are no powers of two
+           Expected{"flash-nvfp4", Activations::kAuto, fp8, none},
+           Expected{"flash-nvfp4", Activations::kA4, none, nvfp4},
+       }) {
+    SCOPED_TRACE(std::string(e.model) + " " + std::to_string(static_cast<int>(e.activations)));
+    const auto weights = load_checkpoint(golden_dir(e.model));
+    ReferenceBackend backend;
+    std::vector<LayerPrecision> plans;
+    plans.push_back(plan_precision(weights->layers[1], e.activations, backend));
+    const LayerPrecision& plan = plans[0];
+    for (const ActivationFormat& format : {plan.q_a, plan.q_b, plan.kv, plan.o_b, plan.index_q_b,
+                                           plan.shared_gate_up, plan.shared_down}) {
+      EXPECT_EQ(format, e.dense);
+    }
+    EXPECT_EQ(plan.expert_gate_up, e.experts);
+    EXPECT_EQ(plan.expert_down, e.experts);
+    EXPECT_EQ(plan.quantizes(), e.dense.has_value() || e.experts.has_value());
+    const bool is_static = e.experts == nvfp4;
+    const auto scale_bytes =
+        static_cast<std::int64_t>(weights->layers[1].experts.gate.size() * sizeof(float));
+    EXPECT_EQ(plan.gate_up_input_scales.size_bytes(), is_static ? scale_bytes : 0);
+    EXPECT_EQ(plan.down_input_scales.size_bytes(), is_static ? scale_bytes : 0);
+  }
+}
+
+std::string note(const char* model, Activations activations, bool with_input_scales = true) {
+  ModelWeights weights =
+      bind_weights(load_model_config(golden_dir(model)),
+                   std::make_shared<TensorStore>(TensorStore::open(golden_dir(model))));
+  ReferenceBackend backend;
+  std::vector<LayerPrecision> plans;
+  for (LayerWeights& layer : weights.layers) {
+    if (!with_input_scales) {
+      for (auto* scales : {&layer.experts.gate_up_input_scales, &layer.experts.down_input_scales})
+        std::fill(scales->begin(), scales->end(), std::nullopt);
+    }
+    plans.push_back(plan_precision(layer, activations, backend));
+  }
+  return describe_precision(weights, plans, activations);
+}
+
+TEST(DescribePrecision, SaysWhatAUserWouldNotExpect) {
+  using testing::HasSubstr;
+  EXPECT_EQ(note("flash-official", Activations::kAuto), "");
+  EXPECT_EQ(note("flash-official", Activations::kA8), "");
+  EXPECT_EQ(note("flash-bf16", Activations::kAuto), "");
+  EXPECT_EQ(note("flash-nvfp4", Activations::kA16), "");
+  EXPECT_EQ(note("flash-nvfp4", Activations::kA4), "");
+  EXPECT_THAT(note("flash-nvfp4", Activations::kAuto), HasSubstr("do not fold into FP8"));
+  EXPECT_THAT(note("flash-bf16", Activations::kA8), HasSubstr("a16"));
+  EXPECT_THAT(note("flash-official", Activations::kA4), HasSubstr("NVFP4"));
+  EXPECT_THAT(note("flash-nvfp4", Activations::kA4, false), HasSubstr("dynamic"));
+}
+
+}  // namespace
+}  // namespace dsv4
