@@ -25,7 +25,8 @@ constexpr std::int64_t kPromptChunk = 64;
 struct GenerateArguments {
   ModelArguments model;
   TextSource prompt;
-  bool chat = false, think = false, bos = true, ids = false, json = false;
+  bool chat = false, think = false, no_bos = false, ids = false, json = false;
+  bool bos = false;  // the default spelled out; nothing reads it
   std::string system;
   std::int64_t max_tokens = 512;
   std::optional<float> temperature, top_p;
@@ -39,7 +40,8 @@ constexpr std::string_view kNoPrompt =
 
 // One line break at the end of a file or of what echo prints is not meant as part of the prompt.
 void drop_final_line_break(std::string& text) {
-  if (!text.empty() && text.back() == '\n') text.pop_back();
+  if (text.empty() || text.back() != '\n') return;
+  text.pop_back();
   if (!text.empty() && text.back() == '\r') text.pop_back();
 }
 
@@ -61,7 +63,7 @@ std::vector<TokenId> prompt_ids(const GenerateArguments& args, const Tokenizer* 
                               {.user = text, .system = args.system, .thinking = args.think});
   }
   std::vector<TokenId> ids = args.ids ? parse_token_ids(text) : tokenizer->encode(text);
-  if (args.bos && (ids.empty() || ids.front() != config.bos_id)) {
+  if (!args.no_bos && (ids.empty() || ids.front() != config.bos_id)) {
     ids.insert(ids.begin(), config.bos_id);
   }
   return ids;
@@ -215,14 +217,17 @@ void add_prompt_options(CLI::App& command, GenerateArguments& args) {
       command.add_flag("--chat", args.chat, "the prompt is a user's message; the model answers it");
   command.add_flag("--think", args.think, "with --chat: let the model reason first")->needs(chat);
   command.add_option("--system", args.system, "with --chat: a system message")->needs(chat);
-  CLI::Option* bos = command.add_flag(
-      "--bos,!--no-bos", args.bos,
-      "begin a plain prompt with the mark that the model was trained with (default), unless it "
-      "stands there already; --chat always does");
+  CLI::Option* no_bos =
+      command.add_flag("--no-bos", args.no_bos, "do not put the begin mark before a plain prompt");
+  command
+      .add_flag("--bos", args.bos,
+                "put it there, unless the prompt begins with it: the default, and always so with "
+                "--chat")
+      ->excludes(no_bos);
   CLI::Option* ids = command.add_flag("--ids", args.ids,
                                       "the prompt is token ids, and so is the output; needs no "
                                       "tokenizer");
-  chat->excludes(bos)->excludes(ids);
+  chat->excludes(no_bos)->excludes(ids);
 }
 
 void add_sampling_options(CLI::App& command, GenerateArguments& args) {

@@ -5,6 +5,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "base/check.h"
 #include "commands.h"
@@ -43,9 +44,17 @@ void add_commands(CLI::App& app) {
 }
 
 int report_usage(const CLI::App& app, const CLI::ParseError& error) {
+  std::string message = error.what();
   std::string command = "dsv4";
-  for (const CLI::App* sub : app.get_subcommands()) command += " " + sub->get_name();
-  print_error(std::string(error.what()) + " ('" + command + " --help' shows the usage)");
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  const std::vector<std::string> unknown = app.remaining();
+  if (!chosen.empty()) {
+    command += " " + chosen.front()->get_name();
+  } else if (!unknown.empty()) {
+    // The parser would only say that a command is missing.
+    message = "there is no command or option \"" + unknown.front() + "\"";
+  }
+  print_error(message + " ('" + command + " --help' shows the usage)");
   return kBadUsage;
 }
 

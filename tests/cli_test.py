@@ -86,7 +86,10 @@ class Usage(CliTest):
     def test_bad_usage_is_2(self):
         bad = [
             ([], "subcommand"),
-            (["frobnicate"], ""),
+            (["frobnicate"], "frobnicate"),
+            (["--frobnicate"], "--frobnicate"),
+            (["generate", NANO, "-p", "x", "extra"], "extra"),
+            (["generate", NANO, "-p", "x", "--chat", "--no-bos"], "--no-bos"),
             (["generate"], "MODEL"),
             (["generate", NANO, "-p", "x", "--no-such-option"], "--no-such-option"),
             (["generate", NANO, "-p", "x", "--prompt-file", "y"], "--prompt-file"),
@@ -111,6 +114,20 @@ class Usage(CliTest):
         for arguments, part in bad:
             with self.subTest(arguments=arguments):
                 self.expect_error(run(*arguments), BAD_USAGE, part, "--help")
+
+    def test_terminal_is_not_read_as_a_prompt(self):
+        leader, terminal = os.openpty()
+        try:
+            result = subprocess.run(
+                [PROGRAM, "generate", str(NANO)],
+                stdin=terminal,
+                capture_output=True,
+                timeout=TIMEOUT_S,
+            )
+        finally:
+            os.close(leader)
+            os.close(terminal)
+        self.expect_error(result, BAD_USAGE, "-p TEXT", "--prompt-file")
 
     def test_unknown_device_names_those_of_the_build(self):
         result = run("generate", NANO, "-p", "x", "--device", "abacus")
