@@ -9,8 +9,7 @@ namespace dsv4 {
 void check(const QuantizeParams& p) {
   check_matrix("QuantizeParams.x", p.x, kPlainFormats);
   check_activations("QuantizeParams.out", p.out, {Format::kE4m3, Format::kMxfp4, Format::kNvfp4});
-  if (p.row_idx == nullptr)
-    check_equal("QuantizeParams.out.rows", p.out.rows, "x.rows", p.x.rows);
+  if (p.row_idx == nullptr) check_equal("QuantizeParams.out.rows", p.out.rows, "x.rows", p.x.rows);
   check_equal("QuantizeParams.out.cols", p.out.cols, "x.cols", p.x.cols);
   if (p.out.format == Format::kE4m3) {
     require(p.out.scale_dtype == DType::kE8M0, ErrorCode::kBadRequest,

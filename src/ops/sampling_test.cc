@@ -133,6 +133,19 @@ TEST_EACH_BACKEND(Sampling, CutsToOneAreGreedyAtAnyTemperature) {
   }
 }
 
+TEST_EACH_BACKEND(Sampling, TopPStopsWhereItsSumIsReachedExactly) {
+  // Halves of four equal tokens: two of them are enough, and a hair more takes a third.
+  SamplingRow row = row_at(1);
+  for (const float top_p : {0.5f, std::nextafter(0.5f, 1.0f)}) {
+    row.top_p = top_p;
+    std::int32_t largest_id = 0;
+    for (row.position = 0; row.position < 100; ++row.position) {
+      largest_id = std::max(largest_id, token_of(backend, row, {2, 2, 2, 2}));
+    }
+    EXPECT_EQ(largest_id, top_p == 0.5f ? 1 : 2);
+  }
+}
+
 TEST_EACH_BACKEND(Sampling, MinPOfOneKeepsAllTies) {
   SamplingRow row = row_at(1);
   row.min_p = 1;
