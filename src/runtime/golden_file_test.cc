@@ -7,6 +7,7 @@
 
 #include <fstream>
 
+#include "base/error.h"
 #include "testing/golden_copy.h"
 
 namespace dsv4 {

@@ -1,0 +1,23 @@
+// random_checkpoint.h: model directories of any size with random weights, valid in every format,
+// for tests and benches of memory and speed. What such a model says means nothing.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "checkpoint/layout.h"
+#include "checkpoint/model_config.h"
+
+namespace dsv4 {
+
+// Flash scaled down: every mechanism, hidden 1024, 32 experts of 1024 inner values, and as many
+// layers as come nearest to `payload_bytes` with kOfficialFormats, three at least.
+ModelConfig scaled_flash_config(std::int64_t payload_bytes);
+
+// Writes config.json and model.safetensors into `dir`, which is created. Holds one tensor at a
+// time. The same seed gives the same bytes. Weights are small enough for finite logits.
+// Returns the payload in bytes. Throws Error: kIo.
+std::int64_t write_random_checkpoint(const std::filesystem::path& dir, const ModelConfig& config,
+                                     const LayoutFormats& formats, std::uint64_t seed);
+
+}  // namespace dsv4
