@@ -42,7 +42,8 @@ void append_turns(const std::vector<Message>& messages, bool is_printed, std::ve
   const std::size_t begin = turns.size();  // turns of the context take no more parts
   for (const Message& message : messages) {
     require(message.role != Role::kDeveloper || !message.content.empty(), ErrorCode::kBadRequest,
-            "messages[{}]: a developer message must not be empty", &message - messages.data());
+            "{}[{}]: a developer message must not be empty", is_printed ? "messages" : "context",
+            &message - messages.data());
     const bool is_result = message.role == Role::kTool;
     if (!is_result && message.role != Role::kUser) {
       turns.push_back(

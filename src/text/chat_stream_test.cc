@@ -193,7 +193,8 @@ TEST(ChatStream, BytesThatAreNoTextStillComeBack) {
   for (int round = 0; round < 200; ++round) {
     std::string text;
     for (int i = 0; i < 60; ++i) {
-      text += random() % 4 == 0 ? "\n\n<\uFF5CDSML"[random() % 12] : static_cast<char>(random());
+      text += random() % 4 == 0 ? kToolCallsOpener[random() % kToolCallsOpener.size()]
+                                : static_cast<char>(random());
     }
     for (const bool thinking : {false, true}) {
       const Streamed got = run(text, thinking, every(1 + random() % 5));
