@@ -1,0 +1,95 @@
+#include "bench/bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <stdexcept>
+
+#include "base/error.h"
+
+namespace dsv4::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+std::string Benchmark::name() const { return fmt::format("{} {} {} M={}", op, shape, format, m); }
+
+Bench::Bench(const BenchOptions& options)
+    : options_(options), backend_(options.cpu), ceilings_(options.cpu, options.bytes) {}
+
+bool Bench::wants(const Benchmark& benchmark) const {
+  return benchmark.name().find(options_.filter) != std::string::npos;
+}
+
+void Bench::begin() {
+  fmt::print("{} threads; read ceiling {:.1f} GB/s, FMA ceiling {:.0f} GFLOP/s at the start\n",
+             backend_.num_threads(), ceilings_.read_bytes_per_second() * 1e-9,
+             ceilings_.fma_flops_per_second() * 1e-9);
+  fmt::print("{:<12} {:<14} {:<6} {:>5} {:>11} {:>8} {:>9} {:>9} {:>9} {:>8}\n", "op", "shape",
+             "format", "M", "us", "GB/s", "of read", "GFLOP/s", "of FMA", "spread");
+  csv_ = "op,shape,format,m,threads,us,gb_per_s,read_share,gflop_per_s,fma_share,spread\n";
+}
+
+void Bench::run(const Benchmark& benchmark) {
+  if (!wants(benchmark)) return;
+  const std::string wrong = benchmark.check();
+  if (!wrong.empty()) {
+    throw std::runtime_error(
+        fmt::format("{} does not agree with the reference: {}", benchmark.name(), wrong));
+  }
+  // Long enough a round that the clock and one interruption do not matter, at least two calls.
+  std::int64_t call_idx = 0;
+  std::vector<double> times, read_shares, fma_shares;
+  for (int round = 0; round < options_.rounds; ++round) {
+    const double read = ceilings_.read_bytes_per_second();
+    const double fma = ceilings_.fma_flops_per_second();
+    std::vector<double> calls;
+    double total = 0;
+    while (calls.size() < 2 || (total < 0.1 && calls.size() < 1000)) {
+      const auto start = Clock::now();
+      benchmark.call(call_idx++);
+      calls.push_back(seconds_since(start));
+      total += calls.back();
+    }
+    times.push_back(median(calls));
+    read_shares.push_back(benchmark.bytes / times.back() / read);
+    fma_shares.push_back(benchmark.flops / times.back() / fma);
+  }
+  const double seconds = median(times);
+  const auto [fastest, slowest] = std::minmax_element(times.begin(), times.end());
+  const double spread = (*slowest - *fastest) / seconds;
+  fmt::print(
+      "{:<12} {:<14} {:<6} {:>5} {:>11.1f} {:>8.2f} {:>8.0f}% {:>9.1f} {:>8.0f}% {:>7.0f}%\n",
+      benchmark.op, benchmark.shape, benchmark.format, benchmark.m, seconds * 1e6,
+      benchmark.bytes / seconds * 1e-9, 100 * median(read_shares), benchmark.flops / seconds * 1e-9,
+      100 * median(fma_shares), 100 * spread);
+  std::fflush(stdout);
+  csv_ += fmt::format("{},{},{},{},{},{:.2f},{:.3f},{:.4f},{:.2f},{:.4f},{:.3f}\n", benchmark.op,
+                      benchmark.shape, benchmark.format, benchmark.m, backend_.num_threads(),
+                      seconds * 1e6, benchmark.bytes / seconds * 1e-9, median(read_shares),
+                      benchmark.flops / seconds * 1e-9, median(fma_shares), spread);
+}
+
+void Bench::finish() {
+  if (options_.csv_path.empty()) return;
+  std::ofstream file(options_.csv_path);
+  file << csv_;
+  require(file.good(), ErrorCode::kIo, "cannot write {}", options_.csv_path);
+}
+
+}  // namespace dsv4::bench

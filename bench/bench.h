@@ -1,0 +1,78 @@
+// bench.h: the frame of the CPU benchmarks: ceilings, timing by rounds, rows of the result table.
+//
+// A row is the median over rounds; each round measures the ceilings first, so that a busy machine
+// slows both. What an op file adds: its shapes, its inputs, its check (linear_bench.cc).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cpu/cpu_backend.h"
+
+namespace dsv4::bench {
+
+struct BenchOptions {
+  std::string filter;    // substring of "op shape format M=.."
+  std::string csv_path;  // empty: none
+  CpuOptions cpu;
+  int rounds = 9;                              // at least 7
+  std::int64_t bytes = std::int64_t{5} << 28;  // of distinct weights, and of the read ceiling
+};
+
+// What the machine gives at the moment, on the backend's number of threads.
+class Ceilings {
+ public:
+  Ceilings(const CpuOptions& cpu, std::int64_t read_bytes);
+  double read_bytes_per_second();  // over the whole buffer
+  double fma_flops_per_second();   // independent FMAs on registers, a multiply-add is two
+
+ private:
+  ThreadPool pool_;
+  std::int64_t targets_;  // the instruction set, as in the backend
+  std::vector<float> buffer_;
+};
+
+// One measurable thing.
+struct Benchmark {
+  std::string op;
+  std::string shape;
+  std::string format;
+  std::int64_t m = 0;
+  double bytes = 0;  // useful, a call
+  double flops = 0;
+  // Empty if the output agrees with the reference on sampled rows, else what does not.
+  std::function<std::string()> check;
+  std::function<void(std::int64_t call_idx)> call;  // on input set call_idx, to be rotated
+
+  std::string name() const;
+};
+
+class Bench {
+ public:
+  explicit Bench(const BenchOptions& options);
+
+  const BenchOptions& options() const { return options_; }
+  CpuBackend& backend() { return backend_; }
+  bool wants(const Benchmark& benchmark) const;
+  // Checks, measures, prints a row. Throws std::runtime_error if the check fails.
+  void run(const Benchmark& benchmark);
+  // Prints the head of the table; writes the CSV file.
+  void begin();
+  void finish();
+
+ private:
+  BenchOptions options_;
+  CpuBackend backend_;
+  Ceilings ceilings_;
+  std::string csv_;
+};
+
+double median(std::vector<double> values);
+
+// Registered by the op files, called in order of this list.
+void bench_linear(Bench& bench);
+void bench_moe(Bench& bench);
+
+}  // namespace dsv4::bench
