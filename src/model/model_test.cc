@@ -8,12 +8,12 @@
 #include <array>
 #include <cstring>
 
+#include "backends/backends.h"
 #include "base/error.h"
 #include "checkpoint/bind.h"
 #include "checkpoint/layout.h"
 #include "dsv4/types.h"
 #include "kv/handle.h"
-#include "reference/reference_backend.h"
 #include "testing/golden_copy.h"
 
 namespace dsv4 {
@@ -58,8 +58,8 @@ TEST_P(Presets, EveryLayerConstructsAndValidates) {
     EXPECT_EQ(layer.router.by_hash, i < 3);
     EXPECT_EQ(layer.experts.gate.size(), static_cast<std::size_t>(preset.config.num_experts));
   }
-  ReferenceBackend backend;
-  const Model model(weights, backend, {.max_step_tokens = 1});
+  const auto backend = open_backend("reference");
+  const Model model(weights, *backend, {.max_step_tokens = 1});
   EXPECT_TRUE(model.has_draft());
   const auto cache = model.make_cache(256, 1);
   EXPECT_EQ(cache->schema.layers.size(), weights->layers.size() + 1);
@@ -91,9 +91,10 @@ class TinyModel : public testing::Test {
     return {cache_->paged.pages(4).num_free(), cache_->paged.pages(128).num_free()};
   }
 
-  ReferenceBackend backend_{/*poison_new_memory=*/true};
-  Model model_{
-      load_checkpoint(golden_dir("flash-bf16")), backend_, {.max_step_tokens = 40, .page_rows = 2}};
+  std::unique_ptr<Backend> backend_ = open_backend("reference");
+  Model model_{load_checkpoint(golden_dir("flash-bf16")),
+               *backend_,
+               {.max_step_tokens = 40, .page_rows = 2}};
   std::unique_ptr<KvCache> cache_;
 };
 
@@ -131,7 +132,7 @@ TEST_F(TinyModel, RefusesAPositionPastTheModels) {
       bind_weights(load_model_config(golden_dir("flash-bf16")),
                    std::make_shared<TensorStore>(TensorStore::open(golden_dir("flash-bf16"))));
   weights.config.max_positions = 6;
-  Model model(std::make_shared<const ModelWeights>(std::move(weights)), backend_,
+  Model model(std::make_shared<const ModelWeights>(std::move(weights)), *backend_,
               {.max_step_tokens = 40});
   const auto cache = model.make_cache(64, 1);
   SequenceCache sequence(*cache);
@@ -197,7 +198,7 @@ TEST_F(TinyModel, LogitsComeInTheOrderAsked) {
 TEST_F(TinyModel, ReadsExactlyWhenNothingRounds) {
   const auto weights = load_checkpoint(golden_dir("flash-official"));
   const auto is_exact = [&](Activations activations, bool simulate, KvFormat kv) {
-    return Model(weights, backend_,
+    return Model(weights, *backend_,
                  {.activations = activations,
                   .simulate_rows = simulate,
                   .kv = kv,
@@ -211,7 +212,7 @@ TEST_F(TinyModel, ReadsExactlyWhenNothingRounds) {
 }
 
 TEST_F(TinyModel, RefusesADraftThatIsNotThere) {
-  Model model(load_checkpoint(golden_dir("flash-bf16"), {.with_draft = false}), backend_,
+  Model model(load_checkpoint(golden_dir("flash-bf16"), {.with_draft = false}), *backend_,
               {.max_step_tokens = 4});
   EXPECT_FALSE(model.has_draft());
   const auto cache = model.make_cache(64, 1);
@@ -219,14 +220,14 @@ TEST_F(TinyModel, RefusesADraftThatIsNotThere) {
 }
 
 TEST_F(TinyModel, RefusesOptionsBeforeAllocatingForThem) {
-  const std::int64_t before = backend_.allocated_bytes();
+  const std::int64_t before = backend_->allocated_bytes();
   for (const std::int64_t max_step : {std::int64_t{-1}, std::int64_t{0}, std::int64_t{1} << 62}) {
     const Error error = error_of([&] {
-      Model(load_checkpoint(golden_dir("flash-bf16")), backend_, {.max_step_tokens = max_step});
+      Model(load_checkpoint(golden_dir("flash-bf16")), *backend_, {.max_step_tokens = max_step});
     });
     EXPECT_EQ(error.code(), ErrorCode::kBadRequest);
   }
-  EXPECT_EQ(backend_.allocated_bytes(), before);
+  EXPECT_EQ(backend_->allocated_bytes(), before);
 }
 
 }  // namespace

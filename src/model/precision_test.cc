@@ -5,8 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "backends/backends.h"
 #include "checkpoint/bind.h"
-#include "reference/reference_backend.h"
 #include "testing/golden_copy.h"
 
 namespace dsv4 {
@@ -145,9 +145,9 @@ TEST(PlanPrecision, OfTheGoldenModels) {
        }) {
     SCOPED_TRACE(std::string(e.model) + " " + std::to_string(static_cast<int>(e.activations)));
     const auto weights = load_checkpoint(golden_dir(e.model));
-    ReferenceBackend backend;
+    const auto backend = open_backend("reference");
     std::vector<LayerPrecision> plans;
-    plans.push_back(plan_precision(weights->layers[1], e.activations, backend));
+    plans.push_back(plan_precision(weights->layers[1], e.activations, *backend));
     const LayerPrecision& plan = plans[0];
     for (const ActivationFormat& format : {plan.q_a, plan.q_b, plan.kv, plan.o_b, plan.index_q_b,
                                            plan.shared_gate_up, plan.shared_down}) {
@@ -168,14 +168,14 @@ std::string note(const char* model, Activations activations, bool with_input_sca
   ModelWeights weights =
       bind_weights(load_model_config(golden_dir(model)),
                    std::make_shared<TensorStore>(TensorStore::open(golden_dir(model))));
-  ReferenceBackend backend;
+  const auto backend = open_backend("reference");
   std::vector<LayerPrecision> plans;
   for (LayerWeights& layer : weights.layers) {
     if (!with_input_scales) {
       for (auto* scales : {&layer.experts.gate_up_input_scales, &layer.experts.down_input_scales})
         std::fill(scales->begin(), scales->end(), std::nullopt);
     }
-    plans.push_back(plan_precision(layer, activations, backend));
+    plans.push_back(plan_precision(layer, activations, *backend));
   }
   return describe_precision(weights, plans, activations);
 }
