@@ -6,6 +6,7 @@
 #include <new>
 
 #include "cpu/dot.h"
+#include "cpu/row_math.h"
 #include "cpu/source.h"
 #include "cpu/targets.h"
 
@@ -46,6 +47,7 @@ std::vector<std::string> cpu_instruction_sets() {
 CpuBackend::CpuBackend(const CpuOptions& options)
     : targets_(chosen_targets(options.instruction_set)),
       dot_(cpu::dot_kernels(targets_)),
+      rows_(cpu::row_kernels(targets_)),
       tables_(std::make_unique<cpu::E2m1Tables>()),
       pool_(options.num_threads) {}
 

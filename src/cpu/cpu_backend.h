@@ -20,6 +20,7 @@ namespace dsv4 {
 namespace cpu {
 class E2m1Tables;
 struct DotKernels;
+struct RowKernels;
 }  // namespace cpu
 
 struct CpuOptions {
@@ -58,6 +59,19 @@ class CpuBackend final : public Backend {
   Support supports(const ExpertGateUpParams&) const override { return {}; }
   Support supports(const ExpertDownParams&) const override { return {}; }
   Support supports(const MoeCombineParams&) const override { return {}; }
+  Support supports(const RmsNormParams&) const override { return {}; }
+  Support supports(const RopeParams&) const override { return {}; }
+  Support supports(const RouterParams&) const override { return {}; }
+  Support supports(const AttentionParams&) const override { return {}; }
+  Support supports(const DenseAttentionParams&) const override { return {}; }
+  Support supports(const CompressParams&) const override { return {}; }
+  Support supports(const CompressorCommitParams&) const override { return {}; }
+  Support supports(const IndexerParams&) const override { return {}; }
+  Support supports(const HcPreParams&) const override { return {}; }
+  Support supports(const HcPostParams&) const override { return {}; }
+  Support supports(const HcHeadParams&) const override { return {}; }
+  Support supports(const KvWriteParams&) const override { return {}; }
+  Support supports(const SamplingParams&) const override { return {}; }
 
   std::int64_t workspace_bytes(const QuantizeParams& p) const override;
   std::int64_t workspace_bytes(const LinearParams& p) const override;
@@ -66,6 +80,18 @@ class CpuBackend final : public Backend {
   std::int64_t workspace_bytes(const ExpertGateUpParams& p) const override;
   std::int64_t workspace_bytes(const ExpertDownParams& p) const override;
   std::int64_t workspace_bytes(const MoeCombineParams& p) const override;
+  std::int64_t workspace_bytes(const RmsNormParams& p) const override;
+  std::int64_t workspace_bytes(const RopeParams& p) const override;
+  std::int64_t workspace_bytes(const RouterParams& p) const override;
+  std::int64_t workspace_bytes(const AttentionParams& p) const override;
+  std::int64_t workspace_bytes(const DenseAttentionParams& p) const override;
+  std::int64_t workspace_bytes(const CompressParams& p) const override;
+  std::int64_t workspace_bytes(const IndexerParams& p) const override;
+  std::int64_t workspace_bytes(const HcPreParams& p) const override;
+  std::int64_t workspace_bytes(const HcPostParams& p) const override;
+  std::int64_t workspace_bytes(const HcHeadParams& p) const override;
+  std::int64_t workspace_bytes(const KvWriteParams& p) const override;
+  std::int64_t workspace_bytes(const SamplingParams& p) const override;
 
  protected:
   std::byte* allocate_bytes(std::int64_t bytes) override;
@@ -78,10 +104,24 @@ class CpuBackend final : public Backend {
   void compute(const ExpertGateUpParams& p, const OpContext& context) override;
   void compute(const ExpertDownParams& p, const OpContext& context) override;
   void compute(const MoeCombineParams& p, const OpContext& context) override;
+  void compute(const RmsNormParams& p, const OpContext& context) override;
+  void compute(const RopeParams& p, const OpContext& context) override;
+  void compute(const RouterParams& p, const OpContext& context) override;
+  void compute(const AttentionParams& p, const OpContext& context) override;
+  void compute(const DenseAttentionParams& p, const OpContext& context) override;
+  void compute(const CompressParams& p, const OpContext& context) override;
+  void compute(const CompressorCommitParams& p, const OpContext& context) override;
+  void compute(const IndexerParams& p, const OpContext& context) override;
+  void compute(const HcPreParams& p, const OpContext& context) override;
+  void compute(const HcPostParams& p, const OpContext& context) override;
+  void compute(const HcHeadParams& p, const OpContext& context) override;
+  void compute(const KvWriteParams& p, const OpContext& context) override;
+  void compute(const SamplingParams& p, const OpContext& context) override;
 
  private:
   std::int64_t targets_;  // mask of HWY_* bits to choose kernels from
   const cpu::DotKernels& dot_;
+  const cpu::RowKernels& rows_;
   std::unique_ptr<const cpu::E2m1Tables> tables_;
   ThreadPool pool_;
   std::atomic<std::int64_t> allocated_bytes_ = 0;

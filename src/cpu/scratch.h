@@ -1,6 +1,7 @@
 // scratch.h: carving an op's workspace, with the same code for its size and its pointers.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -8,7 +9,8 @@
 
 namespace dsv4::cpu {
 
-// Over null it only counts. Pieces start at multiples of 256 bytes of the workspace, which backends
+// Over null it only counts; a negative count, of params that are yet to be refused, is none. Pieces
+// start at multiples of 256 bytes of the workspace, which backends
 // allocate at such a multiple.
 class Scratch {
  public:
@@ -17,7 +19,8 @@ class Scratch {
   template <class T>
   T* take(std::int64_t count) {
     std::byte* const piece = workspace_ == nullptr ? nullptr : workspace_ + bytes_;
-    bytes_ += round_up(count * static_cast<std::int64_t>(sizeof(T)), 256);
+    bytes_ +=
+        round_up(std::max<std::int64_t>(count, 0) * static_cast<std::int64_t>(sizeof(T)), 256);
     return reinterpret_cast<T*>(piece);
   }
   std::int64_t bytes() const { return bytes_; }
