@@ -1,9 +1,9 @@
 #include "bench/bench.h"
 
 #include <fmt/format.h>
+#include <time.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <stdexcept>
@@ -11,26 +11,27 @@
 #include "base/error.h"
 
 namespace dsv4::bench {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-}  // namespace
-
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
+double seconds_of(const std::function<void()>& work, int num_threads, bool cpu_time) {
+  timespec start, end;
+  const clockid_t clock = cpu_time ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC;
+  clock_gettime(clock, &start);
+  work();
+  clock_gettime(clock, &end);
+  const double seconds = static_cast<double>(end.tv_sec - start.tv_sec) +
+                         1e-9 * static_cast<double>(end.tv_nsec - start.tv_nsec);
+  return cpu_time ? seconds / num_threads : seconds;
+}
+
 std::string Benchmark::name() const { return fmt::format("{} {} {} M={}", op, shape, format, m); }
 
 Bench::Bench(const BenchOptions& options)
-    : options_(options), backend_(options.cpu), ceilings_(options.cpu, options.bytes) {}
+    : options_(options), backend_(options.cpu), ceilings_(options) {}
 
 bool Bench::wants(const Benchmark& benchmark) const {
   return benchmark.name().find(options_.filter) != std::string::npos;
@@ -61,9 +62,8 @@ void Bench::run(const Benchmark& benchmark) {
     std::vector<double> calls;
     double total = 0;
     while (calls.size() < 2 || (total < 0.1 && calls.size() < 1000)) {
-      const auto start = Clock::now();
-      benchmark.call(call_idx++);
-      calls.push_back(seconds_since(start));
+      calls.push_back(seconds_of([&] { benchmark.call(call_idx++); }, backend_.num_threads(),
+                                 options_.cpu_time));
       total += calls.back();
     }
     times.push_back(median(calls));

@@ -17,19 +17,21 @@ struct BenchOptions {
   std::string filter;    // substring of "op shape format M=.."
   std::string csv_path;  // empty: none
   CpuOptions cpu;
-  int rounds = 9;                              // at least 7
+  int rounds = 9;         // at least 7
+  bool cpu_time = false;  // count time on the cores: for a machine that is not idle
   std::int64_t bytes = std::int64_t{5} << 28;  // of distinct weights, and of the read ceiling
 };
 
 // What the machine gives at the moment, on the backend's number of threads.
 class Ceilings {
  public:
-  Ceilings(const CpuOptions& cpu, std::int64_t read_bytes);
+  explicit Ceilings(const BenchOptions& options);
   double read_bytes_per_second();  // over the whole buffer
   double fma_flops_per_second();   // independent FMAs on registers, a multiply-add is two
 
  private:
   ThreadPool pool_;
+  bool cpu_time_;
   std::int64_t targets_;  // the instruction set, as in the backend
   std::vector<float> buffer_;
 };
@@ -70,6 +72,9 @@ class Bench {
 };
 
 double median(std::vector<double> values);
+// Seconds that `work` takes on num_threads threads: of the clock, or of the process on its cores
+// divided by the threads.
+double seconds_of(const std::function<void()>& work, int num_threads, bool cpu_time);
 
 // Registered by the op files, called in order of this list.
 void bench_linear(Bench& bench);

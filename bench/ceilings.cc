@@ -11,18 +11,20 @@ HWY_BEFORE_NAMESPACE();
 namespace dsv4::cpu {
 namespace HWY_NAMESPACE {
 
-// Adds up floats [n], n a multiple of 128, from eight places of the range at once.
+// Adds up floats [n], n a multiple of kPiece, from four places of a piece at once: the fastest of the
+// orders tried. One sequence of addresses gave 25% less, software prefetch in any form as well.
+constexpr std::int64_t kPiece = 16384;
 float read_floats(const float* x, std::int64_t n) {
-  Lanes sums[8];
+  Lanes sums[4];
   for (Lanes& sum : sums) sum = broadcast(0.0f);
-  for (std::int64_t i = 0; i < n; i += 8 * 16) {
-    for (int s = 0; s < 8; ++s) {
-      const float* const at = x + i + s * 16;
-      __builtin_prefetch(at + 1024, 0, 2);
-      sums[s] = add(sums[s], load(at));
+  for (std::int64_t piece = 0; piece < n; piece += kPiece) {
+    for (std::int64_t i = 0; i < kPiece / 4; i += 16) {
+      for (int s = 0; s < 4; ++s) {
+        sums[s] = add(sums[s], load(x + piece + s * (kPiece / 4) + i));
+      }
     }
   }
-  for (int s = 1; s < 8; ++s) sums[0] = add(sums[0], sums[s]);
+  for (int s = 1; s < 4; ++s) sums[0] = add(sums[0], sums[s]);
   return sum_lanes<false>(sums[0]);
 }
 
@@ -47,8 +49,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-#include <chrono>
-
 #include "bench/bench.h"
 
 namespace dsv4::cpu {
@@ -62,12 +62,6 @@ namespace {
 
 constexpr std::int64_t kChunk = 4 << 20;
 
-double seconds_of(const std::function<void()>& work) {
-  const auto start = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 std::int64_t targets_of(const std::string& instruction_set) {
   for (std::int64_t rest = hwy::SupportedTargets() & HWY_TARGETS; rest != 0; rest &= rest - 1) {
     if (instruction_set.empty() || instruction_set == hwy::TargetName(rest & -rest))
@@ -78,19 +72,22 @@ std::int64_t targets_of(const std::string& instruction_set) {
 
 }  // namespace
 
-Ceilings::Ceilings(const CpuOptions& cpu, std::int64_t read_bytes)
-    : pool_(cpu.num_threads),
-      targets_(targets_of(cpu.instruction_set)),
-      buffer_(static_cast<std::size_t>(read_bytes / kChunk * kChunk / 4), 1.0f) {}
+Ceilings::Ceilings(const BenchOptions& options)
+    : pool_(options.cpu.num_threads),
+      cpu_time_(options.cpu_time),
+      targets_(targets_of(options.cpu.instruction_set)),
+      buffer_(static_cast<std::size_t>(options.bytes / kChunk * kChunk / 4), 1.0f) {}
 
 double Ceilings::read_bytes_per_second() {
   std::atomic<float> sink = 0;
   const auto count = static_cast<std::int64_t>(buffer_.size());
-  const double seconds = seconds_of([&] {
-    pool_.parallel_for(count, kChunk / 4, [&](std::int64_t begin, std::int64_t end) {
-      sink = DSV4_CPU_KERNEL(cpu::read_floats, targets_)(buffer_.data() + begin, end - begin);
-    });
-  });
+  const double seconds = seconds_of(
+      [&] {
+        pool_.parallel_for(count, kChunk / 4, [&](std::int64_t begin, std::int64_t end) {
+          sink = DSV4_CPU_KERNEL(cpu::read_floats, targets_)(buffer_.data() + begin, end - begin);
+        });
+      },
+      pool_.num_threads(), cpu_time_);
   return static_cast<double>(count) * 4 / seconds;
 }
 
@@ -98,11 +95,14 @@ double Ceilings::fma_flops_per_second() {
   constexpr std::int64_t kSteps = 1'000'000;
   const std::int64_t pieces = 4 * pool_.num_threads();
   std::atomic<float> sink = 0;
-  const double seconds = seconds_of([&] {
-    pool_.parallel_for(pieces, 1, [&](std::int64_t begin, std::int64_t) {
-      sink = DSV4_CPU_KERNEL(cpu::fma_chains, targets_)(kSteps, 1.0f + static_cast<float>(begin));
-    });
-  });
+  const double seconds = seconds_of(
+      [&] {
+        pool_.parallel_for(pieces, 1, [&](std::int64_t begin, std::int64_t) {
+          sink =
+              DSV4_CPU_KERNEL(cpu::fma_chains, targets_)(kSteps, 1.0f + static_cast<float>(begin));
+        });
+      },
+      pool_.num_threads(), cpu_time_);
   const int lanes = DSV4_CPU_KERNEL(cpu::fma_chain_lanes, targets_)();
   return 2.0 * lanes * static_cast<double>(kSteps * pieces) / seconds;
 }

@@ -19,6 +19,8 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", options.rounds, "measurements a row, their median is printed")
       ->check(CLI::Range(7, 1000))
       ->capture_default_str();
+  app.add_flag("--cpu-time", options.cpu_time,
+               "count time on the cores instead of the clock's, for a machine that is not idle");
   app.add_option("--gib", gib, "distinct weights to rotate over; must exceed the caches")
       ->check(CLI::Range(0.05, 64.0))
       ->capture_default_str();
