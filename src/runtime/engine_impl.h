@@ -1,0 +1,21 @@
+// engine_impl.h: what stands behind an Engine, for engine.cc and engine_session.cc.
+#pragma once
+
+#include <memory>
+
+#include "dsv4/engine.h"
+#include "runtime/engine_thread.h"
+
+namespace dsv4 {
+
+struct Engine::Impl {
+  EngineInfo info;
+  bool has_dspark = false;               // of the release whose effort table is k0731
+  const Tokenizer* tokenizer = nullptr;  // of the thread's model; null: opened without
+  std::shared_ptr<EngineThread> thread;  // shared with open EngineSessions
+
+  // Throws Error kBadRequest if there is none.
+  const Tokenizer& require_tokenizer() const;
+};
+
+}  // namespace dsv4

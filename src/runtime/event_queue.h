@@ -1,0 +1,43 @@
+// event_queue.h: the events of one request on their way from the engine's thread to the request's
+// handle, and its cancellation on the way back.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+
+#include "dsv4/request.h"
+
+namespace dsv4 {
+
+// Whether nothing follows the event: it is no token.
+bool is_last(const Event& event);
+
+// Safe to use from several threads.
+class EventQueue {
+ public:
+  // Nothing may follow the last event.
+  void push(Event event);
+
+  // Waits. Empty after the last event.
+  std::optional<Event> next();
+  // Waits up to `timeout`; whether next() would return at once.
+  bool wait_for(std::chrono::milliseconds timeout);
+
+  void cancel() { cancelled_ = true; }
+  bool is_cancelled() const { return cancelled_; }
+
+ private:
+  bool has_news() const { return closed_ || !events_.empty(); }
+
+  std::atomic<bool> cancelled_{false};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Event> events_;
+  bool closed_ = false;  // the last event was pushed
+};
+
+}  // namespace dsv4

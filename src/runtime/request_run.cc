@@ -1,0 +1,92 @@
+#include "runtime/request_run.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "runtime/logprobs.h"
+
+namespace dsv4 {
+
+RequestRun::RequestRun(PreparedRequest request, std::shared_ptr<EventQueue> events,
+                       const Tokenizer* tokenizer)
+    : request_(std::move(request)),
+      events_(std::move(events)),
+      penalties_(request_.sampling, request_.prompt),
+      text_(tokenizer, request_.stop_strings),
+      tokens_(request_.prompt) {}
+
+void RequestRun::start(KvCache& cache) {
+  SequenceCache sequence(cache);
+  sequence.reserve(cache_tokens());
+  sequence_.emplace(std::move(sequence));
+}
+
+std::span<const TokenId> RequestRun::pending() const {
+  return std::span(tokens_).subspan(static_cast<std::size_t>(sequence_->length()));
+}
+
+std::int64_t RequestRun::num_drawn() const {
+  return static_cast<std::int64_t>(tokens_.size() - request_.prompt.size());
+}
+
+SamplingRow RequestRun::sampling_row() const {
+  SamplingRow row = request_.row;
+  row.position = static_cast<std::int64_t>(tokens_.size());
+  return row;
+}
+
+void RequestRun::accept(TokenId token, std::span<const float> logits) {
+  if (token < 0) {
+    if (penalties_.are_active()) {
+      fail(ErrorCode::kBadRequest,
+           "no token can be drawn: logit_bias forbids all that the model allows, or the model's "
+           "logits are not numbers");
+    } else {
+      fail(ErrorCode::kBadCheckpoint,
+           "the model's logits are not numbers; the weights are damaged, or do not suit the chosen "
+           "formats");
+    }
+    return;
+  }
+  tokens_.push_back(token);
+  penalties_.count(token);
+  TokenEvent event{.token = token, .text = {}, .logprob = {}, .top_logprobs = {}};
+  if (wants_logprobs()) {
+    const Logprobs logprobs(logits);
+    event.logprob = logprobs.of(token);
+    event.top_logprobs = logprobs.top(*request_.logprobs);
+  }
+  const auto& stops = request_.stop_tokens;
+  const bool is_stop = std::find(stops.begin(), stops.end(), token) != stops.end();
+  if (!is_stop) event.text = text_.push(token);
+  events_->push(std::move(event));
+  if (is_stop || text_.stop_string()) {
+    finish(FinishEvent::Reason::kStop);
+  } else if (num_drawn() == request_.max_tokens) {
+    finish(FinishEvent::Reason::kLength);
+  }
+}
+
+void RequestRun::finish(FinishEvent::Reason reason) {
+  FinishEvent event{.reason = reason, .text = text_.finish(), .stop_string = {}, .usage = {}};
+  if (text_.stop_string()) {
+    event.reason = FinishEvent::Reason::kStop;
+    event.stop_string = *text_.stop_string();
+  }
+  event.usage = {static_cast<std::int64_t>(request_.prompt.size()), num_drawn()};
+  end(std::move(event));
+}
+
+void RequestRun::fail(ErrorCode code, const std::string& message) {
+  end(ErrorEvent{code, message});
+}
+
+void RequestRun::end(Event event) {
+  DSV4_CHECK(!has_ended_);
+  has_ended_ = true;
+  sequence_.reset();
+  events_->push(std::move(event));
+}
+
+}  // namespace dsv4
