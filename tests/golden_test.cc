@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <tuple>
 
 #include "checkpoint/bind.h"
 #include "reference/reference_backend.h"
 #include "runtime/verify.h"
 #include "testing/golden_copy.h"
+#include "testing/poisoned_backend.h"
 
 namespace dsv4 {
 namespace {
@@ -42,32 +44,37 @@ std::string text_of(const VerifyReport& report) {
 
 void PrintTo(const GoldenMode& mode, std::ostream* os) { *os << mode.model << " " << mode.mode; }
 
-class Golden : public testing::TestWithParam<GoldenMode> {};
+using GoldenRun = std::tuple<const char*, GoldenMode>;  // device, mode
+
+class Golden : public testing::TestWithParam<GoldenRun> {};
 
 // New memory holds NaN, so a value that is read before it was written fails as well.
 TEST_P(Golden, Passes) {
-  const GoldenMode& mode = GetParam();
+  const auto& [device, mode] = GetParam();
   const std::filesystem::path dir = golden_dir(mode.model);
-  ReferenceBackend backend(/*poison_new_memory=*/true);
+  const std::unique_ptr<Backend> backend = poisoned_backend(device);
   const VerifyReport report =
-      verify_golden(load_checkpoint(dir), backend, mode.options(),
+      verify_golden(load_checkpoint(dir), *backend, mode.options(),
                     dir / ("golden-" + std::string(mode.mode) + ".safetensors"));
   EXPECT_TRUE(report.passed()) << text_of(report);
   EXPECT_EQ(report.checks.size(), mode.num_checks);
 }
 
-std::string mode_name(const testing::TestParamInfo<GoldenMode>& info) {
-  std::string name = std::string(info.param.model) + "_" + info.param.mode;
+std::string run_name(const testing::TestParamInfo<GoldenRun>& info) {
+  const auto& [device, mode] = info.param;
+  std::string name = std::string(device) + "_" + mode.model + "_" + mode.mode;
   for (char& c : name) {
     if (c == '-') c = '_';
   }
   return name;
 }
 
+// Both compute on FP32 activations, so the same limits hold for both.
 INSTANTIATE_TEST_SUITE_P(Modes, Golden,
-                         testing::Values(kFp32, kQat, kOfficialA16, kOfficialA8, kNvfp4A16,
-                                         kNvfp4A4),
-                         mode_name);
+                         testing::Combine(testing::Values("reference", "cpu"),
+                                          testing::Values(kFp32, kQat, kOfficialA16, kOfficialA8,
+                                                          kNvfp4A16, kNvfp4A4)),
+                         run_name);
 
 // A BF16 cache holds every simulated row exactly.
 TEST(GoldenCache, Bf16RowsPassAsFp8RowsDo) {

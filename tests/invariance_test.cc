@@ -15,6 +15,7 @@
 #include "model/model.h"
 #include "reference/reference_backend.h"
 #include "testing/golden_copy.h"
+#include "testing/poisoned_backend.h"
 
 namespace dsv4 {
 namespace {
@@ -27,6 +28,7 @@ struct Mode {
   Activations activations;
   bool simulate_rows;
   KvFormat kv;
+  const char* device = "reference";
 };
 void PrintTo(const Mode& mode, std::ostream* os) { *os << mode.name; }
 
@@ -71,8 +73,10 @@ struct Part {
 class Runner {
  public:
   Runner(std::shared_ptr<const ModelWeights> weights, const ModelOptions& options,
-         std::int64_t capacity_tokens = 1024, int max_sessions = 4)
-      : model_(std::move(weights), backend_, options),
+         std::int64_t capacity_tokens = 1024, int max_sessions = 4,
+         std::string_view device = "reference")
+      : backend_(poisoned_backend(device)),
+        model_(std::move(weights), *backend_, options),
         cache_(model_.make_cache(capacity_tokens, max_sessions)) {}
 
   KvCache& cache() { return *cache_; }
@@ -145,21 +149,21 @@ class Runner {
     std::vector<Logits> rows;
     for (std::int64_t row = 0; row < m.rows; ++row) {
       Logits& values = rows.emplace_back(static_cast<std::size_t>(m.cols));
-      backend_.copy_to_host(values.data(), static_cast<const float*>(m.data) + row * m.row_stride,
-                            m.cols * static_cast<std::int64_t>(sizeof(float)), {});
+      backend_->copy_to_host(values.data(), static_cast<const float*>(m.data) + row * m.row_stride,
+                             m.cols * static_cast<std::int64_t>(sizeof(float)), {});
     }
     return rows;
   }
   void poison_rows(const MutablePagedRowsView& rows) {
     if (rows.data != nullptr)
-      backend_.fill(rows.data, 0xFF, rows.num_pages * rows.page_stride_bytes, {});
+      backend_->fill(rows.data, 0xFF, rows.num_pages * rows.page_stride_bytes, {});
   }
   void poison_floats(float* values, std::int64_t count) {
     if (values != nullptr)
-      backend_.fill(values, 0xFF, count * static_cast<std::int64_t>(sizeof(float)), {});
+      backend_->fill(values, 0xFF, count * static_cast<std::int64_t>(sizeof(float)), {});
   }
 
-  ReferenceBackend backend_{/*poison_new_memory=*/true};
+  std::unique_ptr<Backend> backend_;
   Model model_;
   std::unique_ptr<KvCache> cache_;
 };
@@ -229,6 +233,10 @@ const Mode kModes[] = {
     {"official_a8", "flash-official", Activations::kA8, true, KvFormat::kFp8},
     {"nvfp4_a16", "flash-nvfp4", Activations::kA16, true, KvFormat::kFp8},
     {"nvfp4_a4", "flash-nvfp4", Activations::kA4, true, KvFormat::kFp8},
+    {"bf16_on_cpu", "flash-bf16", Activations::kA16, true, KvFormat::kFp8, "cpu"},
+    {"bf16_rows_exact_on_cpu", "flash-bf16", Activations::kA16, false, KvFormat::kF32, "cpu"},
+    {"official_a8_on_cpu", "flash-official", Activations::kA8, true, KvFormat::kFp8, "cpu"},
+    {"nvfp4_a4_on_cpu", "flash-nvfp4", Activations::kA4, true, KvFormat::kFp8, "cpu"},
 };
 
 class EveryMode : public testing::TestWithParam<Mode> {};
@@ -237,7 +245,7 @@ class EveryMode : public testing::TestWithParam<Mode> {};
 // ends one before, at and one after each.
 TEST_P(EveryMode, AnySplitEqualsDecode) {
   const auto weights = load_checkpoint(golden_dir(GetParam().model), {.with_draft = false});
-  Runner run(weights, options_of(GetParam(), 270, 64));
+  Runner run(weights, options_of(GetParam(), 270, 64), 1024, 4, GetParam().device);
   const std::vector<TokenId> tokens = random_tokens(270, 2, run.vocab_size());
   const std::vector<Logits> decoded = run.decode(tokens);
   expect_same(run.in_chunks(tokens, {}), decoded);
@@ -356,7 +364,8 @@ void step_together(Runner& run, std::vector<Member>& all,
 class Interleaved : public testing::TestWithParam<Mode> {};
 
 TEST_P(Interleaved, RandomSharesEqualAlone) {
-  Runner run(two_layers(GetParam().model), options_of(GetParam(), 160, 2));
+  Runner run(two_layers(GetParam().model), options_of(GetParam(), 160, 2), 1024, 4,
+             GetParam().device);
   std::vector<Member> all = members(run, {150, 137, 61});
   run.poison_cache();
   SequenceCache a(run.cache()), b(run.cache()), c(run.cache());
@@ -378,7 +387,9 @@ INSTANTIATE_TEST_SUITE_P(
     Modes, Interleaved,
     testing::Values(kBf16,
                     Mode{"official_a8", "flash-official", Activations::kA8, true, KvFormat::kFp8},
-                    Mode{"nvfp4_a4", "flash-nvfp4", Activations::kA4, true, KvFormat::kFp8}),
+                    Mode{"nvfp4_a4", "flash-nvfp4", Activations::kA4, true, KvFormat::kFp8},
+                    Mode{"official_a8_on_cpu", "flash-official", Activations::kA8, true,
+                         KvFormat::kFp8, "cpu"}),
     mode_name);
 
 // One token, a window less one, exactly one HCA group and a long one, all decoding together.

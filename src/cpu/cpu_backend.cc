@@ -49,7 +49,8 @@ CpuBackend::CpuBackend(const CpuOptions& options)
       dot_(cpu::dot_kernels(targets_)),
       rows_(cpu::row_kernels(targets_)),
       tables_(std::make_unique<cpu::E2m1Tables>()),
-      pool_(options.num_threads) {}
+      pool_(options.num_threads),
+      poison_new_memory_(options.poison_new_memory) {}
 
 CpuBackend::~CpuBackend() = default;
 
@@ -60,6 +61,7 @@ std::byte* CpuBackend::allocate_bytes(std::int64_t bytes) {
   require(data != nullptr, ErrorCode::kOutOfMemory, "cannot allocate {} bytes of host memory",
           bytes);
   allocated_bytes_ += bytes;
+  if (poison_new_memory_) std::memset(data, 0xFF, static_cast<std::size_t>(bytes));
   return static_cast<std::byte*>(data);
 }
 

@@ -27,6 +27,9 @@ struct CpuOptions {
   int num_threads = 0;  // 0: the cores of the affinity mask
   // One of cpu_instruction_sets(); empty: the best.
   std::string instruction_set;
+  // New memory is filled with bytes 0xFF: NaN in every float format, index -1. For tests: whoever
+  // reads what nobody wrote cannot go unseen.
+  bool poison_new_memory = false;
 };
 
 // Those that this build and this machine can run, best first: "AVX3" (AVX-512), "AVX2", "NEON",
@@ -124,6 +127,7 @@ class CpuBackend final : public Backend {
   const cpu::RowKernels& rows_;
   std::unique_ptr<const cpu::E2m1Tables> tables_;
   ThreadPool pool_;
+  bool poison_new_memory_;
   std::atomic<std::int64_t> allocated_bytes_ = 0;
 };
 

@@ -98,8 +98,8 @@ HWY_INLINE Lanes relu(const Lanes& a) {
   }
   return out;
 }
-// e^x for x <= 0, -inf or NaN (which stays NaN): within 1 ulp, exactly 1 at 0; below -87, where
-// FP32 nears its subnormals, exactly 0. exp_test.cc looks at every x.
+// e^x for x <= 0, -inf or NaN (which stays NaN): within 1.011 units of the last place, exactly 1 at
+// 0; below -87, where FP32 nears its subnormals, exactly 0. row_math_test.cc looks at every x.
 HWY_INLINE Lanes exp_nonpositive(const Lanes& x) {
   const LaneTag d;
   const hn::RebindToSigned<LaneTag> di;

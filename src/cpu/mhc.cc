@@ -156,7 +156,8 @@ struct MixScratch {
     cpu::Scratch scratch(workspace);
     width = padded(m.x.cols);
     in_place = m.x.format == Format::kF32 && width == m.x.cols;
-    wave = cpu::wave_tokens(width, m.x.rows);
+    // Rows in place take no memory: waves so large that every thread has tiles to take.
+    wave = in_place ? std::min<std::int64_t>(m.x.rows, 4096) : cpu::wave_tokens(width, m.x.rows);
     x = scratch.take<float>(in_place ? 0 : wave * width);
     mixes = scratch.take<float>(wave * m.mix_weight.rows);
     panels = scratch.take<float>(threads * cpu::panel_floats(m.x.cols));
