@@ -16,8 +16,8 @@ namespace dsv4::cpu {
 inline constexpr std::int64_t kUnitRows = 32;
 
 // Tokens of a wave of at most `tokens`, whose decoded rows have `width` elements: 1.2 MB of them,
-// so that they stay in an L2 cache beside a panel while all weights pass (from a slower cache they
-// held the FMA units to half their rate); whole tiles, and waves of about one size.
+// so that they fit an L2 cache beside a panel (waves of 256 tokens of 4096 and panels of 64 rows
+// were as fast); whole tiles, and waves of about one size.
 constexpr std::int64_t wave_tokens(std::int64_t width, std::int64_t tokens) {
   const std::int64_t fitting = 300'000 / std::max<std::int64_t>(width, 1) / 6 * 6;
   const std::int64_t largest = std::clamp<std::int64_t>(fitting, 24, 252);
