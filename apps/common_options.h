@@ -16,7 +16,7 @@ namespace dsv4 {
 // MODEL, --device, --activations, --rows, --kv as they were typed.
 struct ModelArguments {
   std::string model_dir;
-  std::string device = "reference";
+  std::string device = "cpu";
   std::string activations = "auto";
   std::string rows = "simulated";
   std::string kv;  // empty: fp8, and f32 with exact rows
