@@ -2,7 +2,8 @@
 // known and unused, or an error; every weight is filled.
 //
 // The format of a matrix (BF16, F32, FP8, MXFP4, NVFP4) is decided for each by its dtype and its
-// sibling tensors, never by a flag in config.json (docs/formats.md).
+// sibling tensors, never by a flag in config.json, and so is the number of a layer's experts
+// (docs/formats.md). Which published checkpoints load: docs/checkpoints.md.
 #pragma once
 
 #include <filesystem>
@@ -19,14 +20,16 @@ struct LoadOptions {
 };
 
 // Binds all weights. Checks names, dtypes and shapes against the config; where the store has data,
-// also the ids of the hash tables and the global and input scales (finite, above 0). Weights
-// themselves are not read. A store made from headers gives a model without data.
+// also the ids of the hash tables, the global and input scales (finite, above 0) and FP8's scales
+// in FP32 or BF16. Weights themselves are not read. A store made from headers gives a model without
+// data.
 // Throws Error: kBadCheckpoint naming the tensors (missing, unknown, wrong dtype or shape, bad
 // value), kUnsupported (another naming or quantisation scheme, named).
 ModelWeights bind_weights(const ModelConfig& config, std::shared_ptr<const TensorStore> store,
                           const LoadOptions& options = {});
 
-// Reads config.json, generation_config.json and all tensors of a model directory.
+// Reads config.json, generation_config.json and all tensors of a model directory; what config.json
+// and hf_quant_config.json say of formats is compared to the tensors, and contradictions are noted.
 // Throws Error: kNotFound, kBadCheckpoint, kUnsupported, kIo.
 std::shared_ptr<const ModelWeights> load_checkpoint(const std::filesystem::path& dir,
                                                     const LoadOptions& options = {});

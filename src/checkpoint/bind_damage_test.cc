@@ -264,12 +264,13 @@ TEST(BindDamage, InputsThatDoNotFillQuantBlocksAreRefused) {
 
 TEST(BindDamage, ForeignSchemesAreRefusedByName) {
   const std::vector<std::pair<std::string, std::string>> cases{
-      {"model.layers.0.self_attn.q_a_proj.weight", "transformers"},
-      {"layers.0.ffn.experts.0.w1.weight_packed", "compressed-tensors"},
-      {"layers.0.attn.wq_a.weight_scale_inv", "weight_scale_inv"},
+      {"layers.0.attn.fused_wqa_wkv.weight", "wq_a and wkv"},
+      {"model.layers.0.mlp.experts.gate_up_proj", "transformers"},
+      {"layers.0.attn.wq_a.biases", "MLX"},
+      {"blk.0.attn_q_a.weight", "GGUF"},
       {"vision.blocks.0.norm1.weight", "Vision"},
       {"layers.3.ffn.gate.bias_vl", "Vision"},
-      {"engram.embed.weight", "V4.1"}};
+      {"layers.1.engram.embed.weight", "V4.1"}};
   for (const auto& [name, says] : cases) {
     EditableModel model(golden_dir("flash-bf16"));
     model.add(name, DType::kU8, {4});

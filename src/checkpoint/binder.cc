@@ -1,19 +1,15 @@
-// binder.cc: one tensor at a time; see binder.h.
+// binder.cc: the accounts, and the entries of the table; see binder.h. Matrices: bind_matrix.cc.
 #include "checkpoint/binder.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cmath>
 #include <cstring>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "base/math.h"
 #include "checkpoint/json_fields.h"
-#include "numerics/fp8_block.h"
-#include "numerics/mxfp4.h"
-#include "numerics/nvfp4.h"
 
 namespace dsv4 {
 namespace {
@@ -33,26 +29,6 @@ std::string formats_text(unsigned formats) {
 
 unsigned format_bit(const MatrixView& view) { return 1u << static_cast<unsigned>(view.format); }
 
-void check_shape(const TensorInfo& info, const Shape& shape) {
-  if (info.shape == shape) return;
-  fail(ErrorCode::kBadCheckpoint, "tensor {} has shape {}; it must be {} by config.json", info.name,
-       info.shape.to_string(), shape.to_string());
-}
-
-void check_dtype(const TensorInfo& info, DType dtype) {
-  if (info.dtype == dtype) return;
-  fail(ErrorCode::kBadCheckpoint, "tensor {} is {}; it must be {}", info.name,
-       dtype_name(info.dtype), dtype_name(dtype));
-}
-
-void check_quant_block(const TensorInfo& info, std::string_view format, std::int64_t cols,
-                       std::int64_t quant_block) {
-  if (cols % quant_block == 0) return;
-  fail(ErrorCode::kBadCheckpoint,
-       "tensor {} is {} with {} inputs by config.json; they must be a multiple of {}", info.name,
-       format, cols, quant_block);
-}
-
 }  // namespace
 
 void Binder::NameList::add(const std::string& name) {
@@ -66,10 +42,22 @@ std::string Binder::NameList::to_string() const {
   return text;
 }
 
+void check_shape(const TensorInfo& info, const Shape& shape) {
+  if (info.shape == shape) return;
+  fail(ErrorCode::kBadCheckpoint, "tensor {} has shape {}; it must be {} by config.json", info.name,
+       info.shape.to_string(), shape.to_string());
+}
+
+void check_dtype(const TensorInfo& info, DType dtype) {
+  if (info.dtype == dtype) return;
+  fail(ErrorCode::kBadCheckpoint, "tensor {} is {}; it must be {}", info.name,
+       dtype_name(info.dtype), dtype_name(dtype));
+}
+
 // ---- accounting
 
 std::optional<StoredTensor> Binder::take(const std::string& name, std::string_view label) {
-  std::optional<StoredTensor> tensor = store_.find(name);
+  std::optional<StoredTensor> tensor = names_.find(name);
   if (!tensor) {
     missing_.add(name);
     return std::nullopt;
@@ -92,22 +80,6 @@ std::optional<StoredTensor> Binder::take_checked(const std::string& name, std::s
     check_shape(*tensor->info, shape);
   }
   return tensor;
-}
-
-// An FP32 of shape [] (ModelOpt) or [1] (others), finite and above 0. *data (may be null) points at
-// it afterwards. Without data in the store the value is 1.
-std::optional<float> Binder::take_scalar(const std::string& name, const float** data_out) {
-  const std::optional<StoredTensor> tensor = take(name, "scales");
-  if (!tensor) return std::nullopt;
-  check_dtype(*tensor->info, DType::kF32);
-  if (tensor->info->shape != Shape{1}) check_shape(*tensor->info, Shape{});
-  const auto* value = static_cast<const float*>(data(*tensor));
-  if (data_out != nullptr) *data_out = value;
-  if (value == nullptr) return 1.0f;
-  if (!(std::isfinite(*value) && *value > 0)) {
-    fail(ErrorCode::kBadCheckpoint, "tensor {} is {}; it must be finite and above 0", name, *value);
-  }
-  return *value;
 }
 
 const void* Binder::data(const StoredTensor& tensor) {
@@ -136,120 +108,10 @@ std::byte* Binder::allocate(std::int64_t bytes) {
   return result;
 }
 
-// ---- matrices
-
-MatrixView Binder::bind_plain(const StoredTensor& weight, const Shape& shape) {
-  const TensorInfo& info = *weight.info;
-  if (info.dtype != DType::kBF16 && info.dtype != DType::kF32) {
-    fail(ErrorCode::kBadCheckpoint, "tensor {} is {}; it must be BF16 or F32", info.name,
-         dtype_name(info.dtype));
-  }
-  check_shape(info, shape);
-  MatrixView view;
-  view.data = data(weight);
-  view.format = info.dtype == DType::kBF16 ? Format::kBf16 : Format::kF32;
-  view.rows = shape.rank() == 1 ? 1 : shape[0];
-  view.cols = view.row_stride = shape[shape.rank() - 1];
-  return view;
-}
-
-// `weight` cannot be used because its sibling `own` is missing: says so at once if the sibling of
-// the other 4-bit format is there, since then the dtype or the siblings are mixed up.
-void Binder::refuse_other_scale(const std::string& matrix, const StoredTensor& weight,
-                                std::string_view format, std::string_view own,
-                                std::string_view other) {
-  if (store_.find(fmt::format("{}.{}", matrix, own)) ||
-      !store_.find(fmt::format("{}.{}", matrix, other))) {
-    return;
-  }
-  fail(ErrorCode::kBadCheckpoint,
-       "tensor {}.weight is {}, which means {} with a sibling {}, but there is only a {}", matrix,
-       dtype_name(weight.info->dtype), format, own, other);
-}
-
-// The three below complete `view`, which has rows and cols; a missing sibling leaves it incomplete
-// and fails in finish().
-MatrixView Binder::bind_fp8(const std::string& matrix, const StoredTensor& weight,
-                            MatrixView view) {
-  check_shape(*weight.info, {view.rows, view.cols});
-  view.format = Format::kE4m3;
-  view.block_rows = view.block_cols = kWeightTile;
-  view.scale_stride = ceil_div(view.cols, kWeightTile);
-  const Shape scale_shape{ceil_div(view.rows, kWeightTile), view.scale_stride};
-  const std::optional<StoredTensor> scales = take(matrix + ".scale", "scales");
-  if (!scales) return view;
-  // Base models store FP32; all others E8M0.
-  if (scales->info->dtype != DType::kF32) check_dtype(*scales->info, DType::kE8M0);
-  check_shape(*scales->info, scale_shape);
-  view.scale_dtype = scales->info->dtype;
-  view.block_scales = data(*scales);
-  return view;
-}
-
-MatrixView Binder::bind_mxfp4(const std::string& matrix, const StoredTensor& weight,
-                              MatrixView view) {
-  refuse_other_scale(matrix, weight, "MXFP4", "scale", "weight_scale");
-  check_quant_block(*weight.info, "MXFP4", view.cols, kMxfp4QuantBlock);
-  check_shape(*weight.info, {view.rows, view.cols / 2});
-  view.format = Format::kMxfp4;
-  view.block_cols = kMxfp4QuantBlock;
-  view.scale_stride = view.cols / kMxfp4QuantBlock;
-  view.scale_dtype = DType::kE8M0;
-  const std::optional<StoredTensor> scales =
-      take_checked(matrix + ".scale", "scales", DType::kE8M0, {view.rows, view.scale_stride});
-  if (scales) view.block_scales = data(*scales);
-  return view;
-}
-
-MatrixView Binder::bind_nvfp4(const std::string& matrix, const StoredTensor& weight,
-                              MatrixView view) {
-  refuse_other_scale(matrix, weight, "NVFP4", "weight_scale", "scale");
-  check_quant_block(*weight.info, "NVFP4", view.cols, kNvfp4QuantBlock);
-  check_shape(*weight.info, {view.rows, view.cols / 2});
-  view.format = Format::kNvfp4;
-  view.block_cols = kNvfp4QuantBlock;
-  view.scale_stride = view.cols / kNvfp4QuantBlock;
-  view.scale_dtype = DType::kE4M3;
-  const std::optional<StoredTensor> scales = take_checked(
-      matrix + ".weight_scale", "scales", DType::kE4M3, {view.rows, view.scale_stride});
-  if (scales) view.block_scales = data(*scales);
-  take_scalar(matrix + ".weight_scale_2", &view.global_scales);
-  return view;
-}
-
-MatrixView Binder::bind_matrix(const std::string& matrix, std::int64_t rows, std::int64_t cols) {
-  const std::string name = matrix + ".weight";
-  MatrixView view;
-  const std::optional<StoredTensor> found = store_.find(name);
-  if (!found) {
-    missing_.add(name);
-    return view;
-  }
-  view.rows = rows;
-  view.cols = view.row_stride = cols;
-  switch (found->info->dtype) {
-    case DType::kBF16:
-    case DType::kF32:
-      return bind_plain(*take(name, dtype_name(found->info->dtype)), {rows, cols});
-    case DType::kE4M3:
-      view.data = data(*take(name, "FP8"));
-      return bind_fp8(matrix, *found, view);
-    case DType::kI8:
-      view.data = data(*take(name, "MXFP4"));
-      return bind_mxfp4(matrix, *found, view);
-    case DType::kU8:
-      view.data = data(*take(name, "NVFP4"));
-      return bind_nvfp4(matrix, *found, view);
-    default:
-      fail(ErrorCode::kBadCheckpoint,
-           "tensor {} is {}; a matrix must be BF16, F32, F8_E4M3 (FP8), I8 (MXFP4) or U8 (NVFP4)",
-           name, dtype_name(found->info->dtype));
-  }
-}
-
 // ---- the visitor
 
-void Binder::begin_layer(const std::string& name, bool) {
+void Binder::begin_layer(const std::string& name, bool is_draft) {
+  if (is_draft) check_input_scales();  // of the trunk, which ends here
   out_.report.layers.emplace_back().name = name;
   linear_formats_ = expert_formats_ = 0;
 }
@@ -258,8 +120,21 @@ void Binder::end_layer(const LayerWeights& layer) {
   LayerSummary& summary = out_.report.layers.back();
   summary.compress_ratio = layer.compress_ratio;
   summary.routed_by_hash = layer.router.by_hash;
+  summary.num_experts = layer.num_experts;
   summary.linear_formats = formats_text(linear_formats_);
   summary.expert_formats = formats_text(expert_formats_);
+}
+
+// What the tensors say, if there can be so many experts: a layer's memory must not exceed what its
+// tensors pay for. Otherwise the config's, by which the router's shape is then refused.
+int Binder::num_experts(const std::string& router, int by_config) {
+  const auto found = names_.find(router);
+  if (!found || found->info->shape.rank() != 2) return by_config;
+  const std::int64_t rows = found->info->shape[0];
+  const auto tensors = static_cast<std::int64_t>(names_.entries().size());
+  if (rows < out_.config.experts_per_token || rows > tensors / 3 - experts_seen_) return by_config;
+  experts_seen_ += rows;
+  return static_cast<int>(rows);
 }
 
 void Binder::linear(const std::string& matrix, std::int64_t rows, std::int64_t cols,
@@ -267,9 +142,17 @@ void Binder::linear(const std::string& matrix, std::int64_t rows, std::int64_t c
   view = bind_matrix(matrix, rows, cols);
   linear_formats_ |= format_bit(view);
   if (view.format != Format::kNvfp4) return;
-  if (const auto scale = store_.find(matrix + ".input_scale")) {
+  const std::string_view input_scale = nvfp4_names(matrix).input_scale;
+  if (const auto scale = names_.find(fmt::format("{}.{}", matrix, input_scale))) {
     unused_input_scales_.insert(scale->info);
   }
+}
+
+void Binder::plain_linear(const std::string& matrix, std::int64_t rows, std::int64_t cols,
+                          MatrixView& view) {
+  const unsigned formats = linear_formats_;
+  linear(matrix, rows, cols, view);
+  if (!is_quantized(view.format)) linear_formats_ = formats;
 }
 
 void Binder::expert_linear(const std::string& matrix, std::int64_t rows, std::int64_t cols,
@@ -277,10 +160,11 @@ void Binder::expert_linear(const std::string& matrix, std::int64_t rows, std::in
   view = bind_matrix(matrix, rows, cols);
   expert_formats_ |= format_bit(view);
   if (view.format != Format::kNvfp4) return;
-  const std::string name = matrix + ".input_scale";
-  if (store_.find(name)) {
+  const Nvfp4Names& names = nvfp4_names(matrix);
+  const std::string name = fmt::format("{}.{}", matrix, names.input_scale);
+  if (names_.find(name)) {
     has_input_scales_ = true;
-    input_scale = take_scalar(name, nullptr);
+    input_scale = take_scalar(name, names.is_reciprocal, nullptr);
   } else {
     absent_input_scales_.add(name);
   }
@@ -289,21 +173,22 @@ void Binder::expert_linear(const std::string& matrix, std::int64_t rows, std::in
 void Binder::check_shared_input(const std::string& expert, std::optional<float> of_gate,
                                 std::optional<float> of_up) {
   if (!of_gate || !of_up || *of_gate == *of_up) return;
-  fail(ErrorCode::kBadCheckpoint,
-       "{}: w1.input_scale is {} and w3.input_scale is {}; they must be equal, because both take "
-       "the same input",
-       expert, *of_gate, *of_up);
+  fail(
+      ErrorCode::kBadCheckpoint,
+      "{}: the input scale of w1 is {} and that of w3 is {}; they must be equal, because both take "
+      "the same input",
+      expert, *of_gate, *of_up);
 }
 
 void Binder::plain(const std::string& name, std::int64_t rows, std::int64_t cols,
                    MatrixView& view) {
-  const auto found = store_.find(name);
+  const auto found = names_.find(name);
   const auto weight = take(name, found ? dtype_name(found->info->dtype) : "BF16");
   if (weight) view = bind_plain(*weight, {rows, cols});
 }
 
 void Binder::norm(const std::string& name, std::int64_t size, MatrixView& view) {
-  const auto found = store_.find(name);
+  const auto found = names_.find(name);
   const auto weight = take(name, found ? dtype_name(found->info->dtype) : "BF16");
   if (weight) view = bind_plain(*weight, {size});
 }
@@ -320,10 +205,9 @@ void Binder::f32(const std::string& name, const Shape& shape, const float*& valu
 }
 
 void Binder::hash_table(const std::string& name, std::int64_t vocab, std::int64_t experts_per_token,
-                        const std::int32_t*& values) {
+                        int num_experts, const std::int32_t*& values) {
   const auto tensor = take_checked(name, "I64", DType::kI64, {vocab, experts_per_token});
   if (!tensor || !store_.has_data()) return;
-  const int num_experts = out_.config.num_experts;
   const std::int64_t count = vocab * experts_per_token;
   auto* ids = reinterpret_cast<std::int32_t*>(
       allocate(count * static_cast<std::int64_t>(sizeof(std::int32_t))));
@@ -332,8 +216,8 @@ void Binder::hash_table(const std::string& name, std::int64_t vocab, std::int64_
     std::memcpy(&id, tensor->bytes.data() + i * 8, sizeof(id));
     if (id < 0 || id >= num_experts) {
       fail(ErrorCode::kBadCheckpoint,
-           "tensor {}: token {} is sent to expert {}; experts are 0 to {} (n_routed_experts)", name,
-           i / experts_per_token, id, num_experts - 1);
+           "tensor {}: token {} is sent to expert {}; the layer's experts are 0 to {}",
+           tensor->info->name, i / experts_per_token, id, num_experts - 1);
     }
     ids[i] = static_cast<std::int32_t>(id);
   }
@@ -341,31 +225,41 @@ void Binder::hash_table(const std::string& name, std::int64_t vocab, std::int64_
   values = ids;
 }
 
-void Binder::finish(std::string_view why_no_draft) {
+void Binder::check_input_scales() {
   if (has_input_scales_ && absent_input_scales_.count > 0) {
     fail(ErrorCode::kBadCheckpoint,
          "{} NVFP4 expert matrices have no input_scale while others have one: {}; the checkpoint "
          "is damaged",
          absent_input_scales_.count, absent_input_scales_.to_string());
   }
+  has_input_scales_ = false;
+  absent_input_scales_ = {};
+}
+
+void Binder::finish(std::string_view why_no_draft) {
+  check_input_scales();
   NameList unknown;
-  for (const StoredTensor& tensor : store_.tensors()) {
-    if (used_.count(tensor.info) > 0) continue;
+  for (const NamedTensors::Entry& entry : names_.entries()) {
+    const TensorInfo& info = *entry.tensor.info;
+    if (used_.count(&info) > 0) continue;
     std::string_view reason;
-    if (unused_input_scales_.count(tensor.info) > 0) {
+    if (unused_input_scales_.count(&info) > 0) {
       reason = "input scale of a linear whose inputs are not quantised to NVFP4";
-    } else if (tensor.info->name.starts_with(kDraftPrefix)) {
+    } else if (is_draft_copy(entry.official)) {
+      reason = "the draft block's copy of the embedding or the head";
+    } else if (entry.official.starts_with(kDraftPrefix)) {
       reason = why_no_draft;
     }
     if (reason.empty()) {
-      unknown.add(tensor.info->name);
+      unknown.add(info.name);
     } else {
-      out_.report.unused.push_back({tensor.info->name, tensor.info->size_bytes(), reason});
+      out_.report.unused.push_back({info.name, info.size_bytes(), reason});
     }
   }
   std::string faults;
   if (missing_.count > 0)
-    faults = fmt::format("{} missing ({})", missing_.count, missing_.to_string());
+    faults = fmt::format("{} missing ({}{})", missing_.count, missing_.to_string(),
+                         names_.is_renamed() ? "; in DeepSeek's spelling" : "");
   if (unknown.count > 0) {
     faults += fmt::format("{}{} unknown ({})", faults.empty() ? "" : ", ", unknown.count,
                           unknown.to_string());

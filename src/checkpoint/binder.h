@@ -1,4 +1,4 @@
-// binder.h: binds the entries of the tensor table to the tensors of a store, one by one, and keeps
+// binder.h: binds the entries of the tensor table to a store's tensors, one by one, and keeps
 // account of what was used and what is missing. Internal to checkpoint/; the door is bind.h.
 #pragma once
 
@@ -10,17 +10,23 @@
 #include <unordered_set>
 #include <vector>
 
+#include "checkpoint/tensor_names.h"
 #include "checkpoint/tensor_table.h"
 
 namespace dsv4 {
+
+// Throw Error kBadCheckpoint naming the tensor, unless it has this shape, or dtype.
+void check_shape(const TensorInfo& info, const Shape& shape);
+void check_dtype(const TensorInfo& info, DType dtype);
 
 // Views go into the store's files, or into copies appended to out.copies where data is unaligned.
 // Throws at once for a tensor of the wrong dtype, shape or value; missing and unknown ones are
 // collected for finish(). Summaries of layers are appended to out.report.
 class Binder final : public TensorVisitor {
  public:
-  // Both outlive the binder.
-  Binder(const TensorStore& store, ModelWeights& out) : store_(store), out_(out) {}
+  // All outlive the binder; `names` is of `store`.
+  Binder(const TensorStore& store, const NamedTensors& names, ModelWeights& out)
+      : store_(store), names_(names), out_(out) {}
 
   void begin_layer(const std::string& name, bool is_draft) override;
   void end_layer(const LayerWeights& layer) override;
@@ -30,6 +36,9 @@ class Binder final : public TensorVisitor {
                      MatrixView& view, std::optional<float>& input_scale) override;
   void check_shared_input(const std::string& expert, std::optional<float> of_gate,
                           std::optional<float> of_up) override;
+  void plain_linear(const std::string& matrix, std::int64_t rows, std::int64_t cols,
+                    MatrixView& view) override;
+  int num_experts(const std::string& router, int by_config) override;
   void plain(const std::string& name, std::int64_t rows, std::int64_t cols,
              MatrixView& view) override;
   void norm(const std::string& name, std::int64_t size, MatrixView& view) override;
@@ -37,7 +46,7 @@ class Binder final : public TensorVisitor {
                   MatrixView& view) override;
   void f32(const std::string& name, const Shape& shape, const float*& data) override;
   void hash_table(const std::string& name, std::int64_t vocab, std::int64_t experts_per_token,
-                  const std::int32_t*& data) override;
+                  int num_experts, const std::int32_t*& data) override;
 
   // Throws Error kBadCheckpoint naming what is missing and what is unknown; fills out.report.
   // Draft tensors that were not bound are known if `why_no_draft` gives a reason.
@@ -55,27 +64,34 @@ class Binder final : public TensorVisitor {
   std::optional<StoredTensor> take(const std::string& name, std::string_view label);
   std::optional<StoredTensor> take_checked(const std::string& name, std::string_view label,
                                            DType dtype, const Shape& shape);
-  std::optional<float> take_scalar(const std::string& name, const float** data);
-  void refuse_other_scale(const std::string& matrix, const StoredTensor& weight,
-                          std::string_view format, std::string_view own, std::string_view other);
+  std::optional<StoredTensor> take_tile_scales(const std::string& matrix);
+  std::optional<float> take_scalar(const std::string& name, bool is_reciprocal,
+                                   const float** data_out);
+  const void* tile_scales(const StoredTensor& tensor, DType& dtype);
+  void refuse_other_format(const std::string& matrix, const StoredTensor& weight);
 
   MatrixView bind_matrix(const std::string& matrix, std::int64_t rows, std::int64_t cols);
   MatrixView bind_plain(const StoredTensor& weight, const Shape& shape);
   MatrixView bind_fp8(const std::string& matrix, const StoredTensor& weight, MatrixView view);
   MatrixView bind_mxfp4(const std::string& matrix, const StoredTensor& weight, MatrixView view);
-  MatrixView bind_nvfp4(const std::string& matrix, const StoredTensor& weight, MatrixView view);
+  MatrixView bind_nvfp4(const std::string& matrix, const StoredTensor& weight,
+                        const Nvfp4Names& names, MatrixView view);
+  const Nvfp4Names& nvfp4_names(const std::string& matrix) const;
+  void check_input_scales();
 
   const void* data(const StoredTensor& tensor);
   std::byte* allocate(std::int64_t bytes);
 
   const TensorStore& store_;
+  const NamedTensors& names_;
   ModelWeights& out_;
 
   std::unordered_set<const TensorInfo*> used_;
   std::unordered_set<const TensorInfo*> unused_input_scales_;
   NameList missing_;
-  bool has_input_scales_ = false;
+  bool has_input_scales_ = false;  // of the trunk or the draft block, whichever is being bound
   NameList absent_input_scales_;
+  std::int64_t experts_seen_ = 0;  // of all layers so far
 
   std::array<FormatTotal, 7> totals_{
       {{"BF16"}, {"F32"}, {"FP8"}, {"MXFP4"}, {"NVFP4"}, {"I64"}, {"scales"}}};

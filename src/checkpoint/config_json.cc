@@ -1,9 +1,11 @@
 // config_json.cc: reads config.json and generation_config.json into model_config.h's structs.
 //
-// A spelling is one function from JSON to ModelConfig (read_official); parse_model_config decides
-// which one a file is in.
+// Three spellings: the official one, that of Hugging Face transformers 5.17
+// (configuration_deepseek_v4.py), and that of inference/config.json. A key's spellings stand side
+// by side where it is read; what a spelling says in another form has a function of its own.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/error.h"
@@ -27,17 +29,19 @@ bool has_key_with_prefix(const json& root, std::string_view prefix) {
   return false;
 }
 
-// Throws unless the file describes DeepSeek-V4 in the official spelling. Vision-Exp and V4.1 come
-// first: Vision-Exp has V4's model_type.
+// inference/config.json has no model_type and names everything by itself.
+bool is_inference_spelling(const JsonFields& fields) {
+  return !fields.has("model_type") && fields.has("dim") && fields.has("n_layers");
+}
+
+// Throws unless the file describes DeepSeek-V4. V4.1 comes first, then Vision-Exp, which has V4's
+// model_type and architectures.
 void check_family(const json& root, std::string_view where) {
   const JsonFields fields(root, where);
-  if (!fields.has("model_type") && fields.has("dim") && fields.has("n_layers")) {
-    refuse(where,
-           "this is the spelling of inference/config.json, which is not read; use the config.json "
-           "beside the weights");
-  }
-  const std::string model_type = fields.text({"model_type"});
-  if (model_type == "deepseek_v41" || root.contains("text_config")) {
+  const bool is_inference = is_inference_spelling(fields);
+  const std::string model_type = is_inference ? "deepseek_v4" : fields.text({"model_type"});
+  if (model_type == "deepseek_v41" || fields.has("text_config") ||
+      has_key_with_prefix(root, "engram_") || has_key_with_prefix(root, "kv_source_layer")) {
     refuse(where,
            "DeepSeek-V4.1 (model_type deepseek_v41) is a different architecture, which is "
            "not supported");
@@ -48,11 +52,6 @@ void check_family(const json& root, std::string_view where) {
   if (model_type != "deepseek_v4") {
     refuse(where,
            fmt::format("model_type {} is not supported, only deepseek_v4", in_quotes(model_type)));
-  }
-  if (root.contains("n_routed_experts_score")) {
-    refuse(where,
-           "pruned models whose layers differ in their number of experts "
-           "(n_routed_experts_score) are not supported");
   }
 }
 
@@ -67,7 +66,7 @@ void check_fixed_choices(const JsonFields& fields, std::string_view where) {
       refuse(where, fmt::format("{} is {}; only {} is supported", key, in_quotes(*value), only));
     }
   }
-  for (std::string_view key : {"attention_bias", "tie_word_embeddings"}) {
+  for (std::string_view key : {"attention_bias", "mlp_bias", "tie_word_embeddings"}) {
     if (fields.optional_boolean({key}).value_or(false)) {
       refuse(where, fmt::format("{} is true; only false is supported", key));
     }
@@ -80,12 +79,19 @@ void check_fixed_choices(const JsonFields& fields, std::string_view where) {
 
 // Formats are read from the tensors themselves; this refuses schemes that they do not tell apart.
 void check_quantization(const JsonFields& fields, std::string_view where) {
+  const auto mlx = fields.optional_object({"quantization"});
+  if (mlx && mlx->has("group_size") && mlx->has("bits")) {
+    refuse(where,
+           "this is an MLX model (quantization.group_size and bits), which is not supported; use "
+           "the model's original safetensors files");
+  }
   const auto quantization = fields.optional_object({"quantization_config"});
   if (!quantization) return;
   const auto method = quantization->optional_text({"quant_method"});
-  if (method && *method != "fp8" && *method != "modelopt") {
+  if (method && *method != "fp8" && *method != "compressed-tensors" &&
+      !method->starts_with("modelopt")) {
     refuse(where, fmt::format("quantization_config.quant_method {} is not supported, only fp8 "
-                              "(official, NVIDIA) and modelopt",
+                              "(official, NVIDIA), modelopt and compressed-tensors",
                               in_quotes(*method)));
   }
   if (!quantization->has("weight_block_size")) return;
@@ -96,7 +102,7 @@ void check_quantization(const JsonFields& fields, std::string_view where) {
 }
 
 Scoring read_scoring(const JsonFields& fields, std::string_view where) {
-  const std::string name = fields.text({"scoring_func"});
+  const std::string name = fields.text({"scoring_func", "score_func"});
   Scoring scoring;
   if (name == "sqrtsoftplus") {
     scoring = Scoring::kSqrtSoftplus;
@@ -115,12 +121,22 @@ Scoring read_scoring(const JsonFields& fields, std::string_view where) {
   return scoring;
 }
 
-Yarn read_yarn(const JsonFields& fields, std::string_view where) {
-  const JsonFields rope = fields.object({"rope_scaling", "rope_parameters"});
-  const std::string type = rope.text({"type", "rope_type"});
+// `type` is the older name; transformers 5.17 writes both.
+std::string rope_type(const JsonFields& rope) {
+  const auto type = rope.optional_text({"type"});
+  const auto newer = rope.optional_text({"rope_type"});
+  if (type && newer && *type != *newer) rope.reject("rope_type", "the same as type");
+  return type ? *type : newer ? *newer : rope.text({"type"});
+}
+
+Yarn read_yarn(const JsonFields& rope, std::string_view where) {
+  const std::string type = rope_type(rope);
   if (type != "yarn")
     refuse(where,
            fmt::format("rope scaling of type {} is not supported, only yarn", in_quotes(type)));
+  if (rope.optional_number({"attention_factor"}).value_or(1) != 1) {
+    refuse(where, "rope scaling with an attention_factor other than 1 is not supported");
+  }
   Yarn yarn;
   yarn.factor = rope.number({"factor"});
   yarn.original_length = rope.long_integer({"original_max_position_embeddings"});
@@ -129,61 +145,183 @@ Yarn read_yarn(const JsonFields& fields, std::string_view where) {
   return yarn;
 }
 
-// The list is longer than the model has layers: the rest is of the draft blocks.
-void read_compress_ratios(const JsonFields& fields, ModelConfig& c) {
-  std::vector<int> all = fields.integers({"compress_ratios", "compress_rates"});
-  const auto layers = static_cast<std::size_t>(c.num_layers < 0 ? 0 : c.num_layers);
-  if (all.size() > layers) {
-    c.draft_compress_ratios.assign(all.begin() + static_cast<std::ptrdiff_t>(layers), all.end());
-    all.resize(layers);
+// A number that a file may give twice, which must then be the same.
+double agreed(const JsonFields& fields, std::string_view key, const JsonFields& nested,
+              std::string_view nested_key) {
+  const double value = nested.number({nested_key});
+  if (fields.has(key) && fields.number({key}) != value) {
+    fields.reject(key, fmt::format("{}, as rope_parameters says", value));
   }
-  c.compress_ratios = std::move(all);
+  return value;
 }
 
-ModelConfig read_official(const json& root, std::string_view where) {
+void read_rope(const JsonFields& fields, std::string_view where, ModelConfig& c) {
+  const auto parameters = fields.optional_object({"rope_parameters"});
+  if (parameters && parameters->has("main")) {  // transformers: one object for each kind of layer
+    const JsonFields main = parameters->object({"main"});
+    const JsonFields compress = parameters->object({"compress"});
+    const std::string type = rope_type(main);
+    if (type != "default") {
+      refuse(where, fmt::format("rope_parameters.main of type {} is not supported, only default",
+                                in_quotes(type)));
+    }
+    c.rope_theta = agreed(fields, "rope_theta", main, "rope_theta");
+    c.compress_rope_theta = agreed(fields, "compress_rope_theta", compress, "rope_theta");
+    c.yarn = read_yarn(compress, where);
+    return;
+  }
+  c.rope_theta = fields.number({"rope_theta"});
+  c.compress_rope_theta = fields.number({"compress_rope_theta"});
+  if (is_inference_spelling(fields)) {
+    c.yarn.factor = fields.number({"rope_factor"});
+    c.yarn.original_length = fields.long_integer({"original_seq_len"});
+    c.yarn.beta_fast = fields.number({"beta_fast"});
+    c.yarn.beta_slow = fields.number({"beta_slow"});
+  } else {
+    c.yarn = read_yarn(fields.object({"rope_scaling", "rope_parameters"}), where);
+  }
+}
+
+// transformers names the kind of each layer, and the ratio of each kind.
+std::vector<int> ratios_of_layer_types(const JsonFields& fields, std::string_view where) {
+  constexpr std::string_view kCsa = "compressed_sparse_attention";
+  constexpr std::string_view kHca = "heavily_compressed_attention";
+  const auto rates = fields.optional_object({"compress_rates"});
+  const auto rate = [&](std::string_view kind, std::string_view older_key, int by_default) {
+    if (rates && rates->has(kind)) return rates->integer({kind});
+    return fields.optional_integer({older_key}).value_or(by_default);
+  };
+  const int csa = rate(kCsa, "compress_rate_csa", 4);
+  const int hca = rate(kHca, "compress_rate_hca", 128);
+  std::vector<int> ratios;
+  for (const std::string& type : fields.texts({"layer_types"})) {
+    if (type != "sliding_attention" && type != kCsa && type != kHca) {
+      refuse(where, fmt::format("layer_types: {} is not supported", in_quotes(type)));
+    }
+    ratios.push_back(type == kCsa ? csa : type == kHca ? hca : 0);
+  }
+  return ratios;
+}
+
+void read_compress_ratios(const JsonFields& fields, std::string_view where, ModelConfig& c) {
+  const auto layers = static_cast<std::size_t>(c.num_layers < 0 ? 0 : c.num_layers);
+  if (fields.has("compress_ratios") || !fields.has("layer_types")) {
+    std::vector<int> all = fields.integers({"compress_ratios"});
+    if (all.size() > layers) {  // the rest is of the draft blocks
+      c.draft_compress_ratios.assign(all.begin() + static_cast<std::ptrdiff_t>(layers), all.end());
+      all.resize(layers);
+    }
+    c.compress_ratios = std::move(all);
+  }
+  if (!fields.has("layer_types")) return;
+  std::vector<int> ratios = ratios_of_layer_types(fields, where);
+  if (ratios.size() != layers) {
+    fields.reject("layer_types", fmt::format("one entry for each of the {} layers", layers));
+  }
+  if (fields.has("compress_ratios") && ratios != c.compress_ratios) {
+    fields.reject("layer_types", "in agreement with compress_ratios");
+  }
+  c.compress_ratios = std::move(ratios);
+}
+
+// transformers names the router of each layer: hash_moe in the first ones, then moe.
+int read_hash_layers(const JsonFields& fields, std::string_view where) {
+  const auto number = fields.optional_integer({"num_hash_layers", "n_hash_layers"});
+  if (!fields.has("mlp_layer_types")) return fields.integer({"num_hash_layers", "n_hash_layers"});
+  const std::vector<std::string> types = fields.texts({"mlp_layer_types"});
+  int hashed = 0;
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    if (types[i] == "hash_moe" && static_cast<std::size_t>(hashed) == i) {
+      ++hashed;
+    } else if (types[i] != "moe") {
+      refuse(where,
+             fmt::format("mlp_layer_types[{}] {} is not supported: hash_moe comes first, the "
+                         "rest is moe",
+                         i, in_quotes(types[i])));
+    }
+  }
+  if (number && *number != hashed) {
+    fields.reject("mlp_layer_types", fmt::format("hash_moe {} times (num_hash_layers)", *number));
+  }
+  return hashed;
+}
+
+std::int64_t read_rope_dim(const JsonFields& fields, std::int64_t head_dim) {
+  if (fields.has("qk_rope_head_dim") || !fields.has("partial_rotary_factor")) {
+    return fields.long_integer({"qk_rope_head_dim", "rope_head_dim"});
+  }
+  const double factor = fields.number({"partial_rotary_factor"});
+  if (!(factor > 0 && factor <= 1)) fields.reject("partial_rotary_factor", "above 0, at most 1");
+  return static_cast<std::int64_t>(static_cast<double>(head_dim) *
+                                   factor);  // rounds as Python does
+}
+
+void read_sizes(const JsonFields& fields, std::string_view where, ModelConfig& c) {
+  c.vocab_size = fields.long_integer({"vocab_size"});
+  c.hidden_size = fields.long_integer({"hidden_size", "dim"});
+  c.num_layers = fields.integer({"num_hidden_layers", "n_layers"});
+  c.num_heads = fields.integer({"num_attention_heads", "n_heads"});
+  c.head_dim = fields.long_integer({"head_dim"});
+  c.rope_dim = read_rope_dim(fields, c.head_dim);
+  c.q_low_rank = fields.long_integer({"q_lora_rank"});
+  c.num_output_groups = fields.integer({"o_groups"});
+  c.o_low_rank = fields.long_integer({"o_lora_rank"});
+  c.window = fields.long_integer({"sliding_window", "window_size"});
+  read_rope(fields, where, c);
+  read_compress_ratios(fields, where, c);
+  c.index_heads = fields.integer({"index_n_heads"});
+  c.index_head_dim = fields.long_integer({"index_head_dim"});
+  c.index_top_k = fields.long_integer({"index_topk"});
+}
+
+void read_experts(const JsonFields& fields, std::string_view where, ModelConfig& c) {
+  c.num_experts = fields.integer({"n_routed_experts"});
+  c.num_scored_experts = fields.optional_integer({"n_routed_experts_score"}).value_or(0);
+  c.experts_per_token = fields.integer({"num_experts_per_tok", "n_activated_experts"});
+  c.expert_inter = fields.long_integer({"moe_intermediate_size", "moe_inter_dim"});
+  c.num_shared_experts = fields.integer({"n_shared_experts"});
+  c.num_hash_layers = read_hash_layers(fields, where);
+  c.routed_scale = fields.number({"routed_scaling_factor", "route_scale"});
+  c.scoring = read_scoring(fields, where);
+  c.swiglu_limit = fields.number({"swiglu_limit"});
+}
+
+// inference/config.json leaves these to the defaults of inference/model.py, and the tokens' ids to
+// the tokenizer. Its max_seq_len is a choice of the run, not the model's limit.
+void read_with_inference_defaults(const JsonFields& fields, ModelConfig& c) {
+  // At most what check() takes: a senseless length is refused by itself.
+  c.max_positions = static_cast<std::int64_t>(
+      std::clamp(static_cast<double>(c.yarn.original_length) * c.yarn.factor, 0.0, 0x1p30));
+  c.bos_id = fields.optional_integer({"bos_token_id"}).value_or(0);
+  c.eos_ids = fields.has("eos_token_id") ? fields.one_or_more_integers({"eos_token_id"})
+                                         : std::vector<int>{1};
+  c.hc_copies = fields.optional_integer({"hc_mult"}).value_or(4);
+  c.sinkhorn_iters = fields.optional_integer({"hc_sinkhorn_iters"}).value_or(20);
+  c.hc_eps = fields.optional_number({"hc_eps"}).value_or(1e-6);
+  c.norm_eps = fields.optional_number({"norm_eps"}).value_or(1e-6);
+  c.num_draft_blocks = fields.optional_integer({"n_mtp_layers"}).value_or(1);
+}
+
+ModelConfig read_config(const json& root, std::string_view where) {
   const JsonFields fields(root, where);
   check_fixed_choices(fields, where);
   check_quantization(fields, where);
   ModelConfig c;
-  c.vocab_size = fields.long_integer({"vocab_size"});
-  c.hidden_size = fields.long_integer({"hidden_size"});
-  c.num_layers = fields.integer({"num_hidden_layers"});
+  read_sizes(fields, where, c);
+  read_experts(fields, where, c);
+  c.has_dspark = has_key_with_prefix(root, "dspark_");
+  if (is_inference_spelling(fields)) {
+    read_with_inference_defaults(fields, c);
+    return c;
+  }
   c.max_positions = fields.long_integer({"max_position_embeddings"});
   c.bos_id = fields.integer({"bos_token_id"});
   c.eos_ids = fields.one_or_more_integers({"eos_token_id"});
-
-  c.num_heads = fields.integer({"num_attention_heads"});
-  c.head_dim = fields.long_integer({"head_dim"});
-  c.rope_dim = fields.long_integer({"qk_rope_head_dim"});
-  c.q_low_rank = fields.long_integer({"q_lora_rank"});
-  c.num_output_groups = fields.integer({"o_groups"});
-  c.o_low_rank = fields.long_integer({"o_lora_rank"});
-  c.window = fields.long_integer({"sliding_window"});
-  c.rope_theta = fields.number({"rope_theta"});
-  c.compress_rope_theta = fields.number({"compress_rope_theta"});
-  c.yarn = read_yarn(fields, where);
-
-  read_compress_ratios(fields, c);
-  c.index_heads = fields.integer({"index_n_heads"});
-  c.index_head_dim = fields.long_integer({"index_head_dim"});
-  c.index_top_k = fields.long_integer({"index_topk"});
-
-  c.num_experts = fields.integer({"n_routed_experts"});
-  c.experts_per_token = fields.integer({"num_experts_per_tok"});
-  c.expert_inter = fields.long_integer({"moe_intermediate_size"});
-  c.num_shared_experts = fields.integer({"n_shared_experts"});
-  c.num_hash_layers = fields.integer({"num_hash_layers"});
-  c.routed_scale = fields.number({"routed_scaling_factor"});
-  c.scoring = read_scoring(fields, where);
-  c.swiglu_limit = fields.number({"swiglu_limit"});
-
   c.hc_copies = fields.integer({"hc_mult"});
   c.sinkhorn_iters = fields.integer({"hc_sinkhorn_iters"});
   c.hc_eps = fields.number({"hc_eps"});
   c.norm_eps = fields.number({"rms_norm_eps"});
-
   c.num_draft_blocks = fields.integer({"num_nextn_predict_layers"});
-  c.has_dspark = has_key_with_prefix(root, "dspark_");
   return c;
 }
 
@@ -192,7 +330,7 @@ ModelConfig read_official(const json& root, std::string_view where) {
 ModelConfig parse_model_config(std::string_view text, std::string_view where) {
   const json root = parse_json_object(text, where);
   check_family(root, where);
-  ModelConfig config = read_official(root, where);
+  ModelConfig config = read_config(root, where);
   check(config, where);
   return config;
 }

@@ -134,10 +134,27 @@ std::vector<int> JsonFields::one_or_more_integers(Keys keys) const {
   return integers(keys);
 }
 
+std::vector<std::string> JsonFields::texts(Keys keys) const {
+  const auto [key, value] = get(keys);
+  if (!value->is_array()) reject(key, "an array of strings");
+  std::vector<std::string> result;
+  result.reserve(value->size());
+  for (const json& item : *value) {
+    if (!item.is_string()) reject(key, "an array of strings");
+    result.push_back(item.get<std::string>());
+  }
+  return result;
+}
+
 JsonFields JsonFields::object(Keys keys) const {
   const auto [key, value] = get(keys);
   if (!value->is_object()) reject(key, "an object");
   return JsonFields(*value, where_, path_ + std::string(key) + ".");
+}
+
+std::optional<int> JsonFields::optional_integer(Keys keys) const {
+  if (find(keys).second == nullptr) return std::nullopt;
+  return integer(keys);
 }
 
 std::optional<double> JsonFields::optional_number(Keys keys) const {

@@ -42,8 +42,10 @@ class JsonFields {
   std::string text(Keys keys) const;
   std::vector<int> integers(Keys keys) const;              // an array
   std::vector<int> one_or_more_integers(Keys keys) const;  // an integer or an array
+  std::vector<std::string> texts(Keys keys) const;         // an array
   JsonFields object(Keys keys) const;
 
+  std::optional<int> optional_integer(Keys keys) const;
   std::optional<double> optional_number(Keys keys) const;
   std::optional<bool> optional_boolean(Keys keys) const;
   std::optional<std::string> optional_text(Keys keys) const;

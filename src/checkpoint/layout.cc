@@ -35,6 +35,11 @@ class Lister final : public TensorVisitor {
     add_matrix(matrix, format, formats_.fp8_expert_scale, rows, cols);
     if (format == Format::kNvfp4) add(matrix + ".input_scale", DType::kF32, {});
   }
+  void plain_linear(const std::string& matrix, std::int64_t rows, std::int64_t cols,
+                    MatrixView&) override {
+    add(matrix + ".weight", DType::kBF16, {rows, cols});
+  }
+  int num_experts(const std::string&, int by_config) override { return by_config; }
   void plain(const std::string& name, std::int64_t rows, std::int64_t cols, MatrixView&) override {
     add(name, DType::kBF16, {rows, cols});
   }
@@ -48,7 +53,7 @@ class Lister final : public TensorVisitor {
   void f32(const std::string& name, const Shape& shape, const float*&) override {
     add(name, DType::kF32, shape);
   }
-  void hash_table(const std::string& name, std::int64_t vocab, std::int64_t experts_per_token,
+  void hash_table(const std::string& name, std::int64_t vocab, std::int64_t experts_per_token, int,
                   const std::int32_t*&) override {
     add(name, DType::kI64, {vocab, experts_per_token});
   }

@@ -137,6 +137,12 @@ void check_experts(const ModelConfig& c, const Checker& checker) {
   checker.in_range("num_experts_per_tok", c.experts_per_token, 1, 1024);
   checker.that(c.experts_per_token <= c.num_experts, "num_experts_per_tok", c.experts_per_token,
                fmt::format("it must be at most n_routed_experts, which is {}", c.num_experts));
+  if (c.num_scored_experts != 0) {
+    checker.in_range("n_routed_experts_score", c.num_scored_experts, c.experts_per_token, 65536);
+    checker.that(std::int64_t{c.num_scored_experts} * c.num_layers <= 1 << 18,
+                 "n_routed_experts_score", c.num_scored_experts,
+                 fmt::format("times num_hidden_layers it must be at most {}", 1 << 18));
+  }
   checker.in_range("moe_intermediate_size", c.expert_inter, 1, 1 << 20);
   checker.in_range("n_shared_experts", c.num_shared_experts, 1, 1);
   checker.in_range("num_hash_layers", c.num_hash_layers, 0, c.num_layers);

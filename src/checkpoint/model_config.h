@@ -45,7 +45,11 @@ struct ModelConfig {
   std::int64_t index_head_dim = 0;
   std::int64_t index_top_k = 0;
 
+  // Of pruned models the layers differ: num_scored_experts is that of layers that route by score
+  // (0: num_experts), and the tensors decide in any case (LayerWeights::num_experts). Of a bound
+  // model num_experts is the largest of any layer.
   int num_experts = 0;
+  int num_scored_experts = 0;
   int experts_per_token = 0;
   std::int64_t expert_inter = 0;
   int num_shared_experts = 0;  // computed as one expert of shared_inter()
@@ -62,6 +66,9 @@ struct ModelConfig {
   int num_draft_blocks = 0;  // 0 or 1; with has_dspark whatever the file says
   bool has_dspark = false;   // dspark_* keys: the draft tensors are DSpark stages, not our block
 
+  int experts_of_layer(bool by_hash) const {
+    return by_hash || num_scored_experts == 0 ? num_experts : num_scored_experts;
+  }
   std::int64_t shared_inter() const { return num_shared_experts * expert_inter; }
   // Mixes of one hyper-connection: pre, post and comb.
   std::int64_t num_hc_mixes() const { return (2 + std::int64_t{hc_copies}) * hc_copies; }
@@ -88,9 +95,11 @@ ModelConfig pro_config();
 // small enough to compute and to allocate. Called by parse_model_config.
 void check(const ModelConfig& config, std::string_view where);
 
-// Parses the text of a config.json in the official spelling; also `compress_rates` for
-// `compress_ratios`, `rope_parameters` for `rope_scaling`, and `rope_type` for `type` in it. Keys
-// that we do not need are ignored. `where` names the file in messages.
+// Parses the text of a config.json in the official spelling, in that of Hugging Face transformers
+// 5.17 (layer_types, mlp_layer_types, compress_rates, nested rope_parameters), or in that of
+// inference/config.json (dim, n_layers, ...; what it leaves to the program's defaults gets those of
+// DeepSeek's inference/model.py). Keys that we do not need are ignored. `where` names the file in
+// messages.
 // Throws Error: kBadCheckpoint (not JSON; a key missing, of the wrong type, out of range or in
 // contradiction to another), kUnsupported (another architecture or variant: V4.1, Vision, ...).
 ModelConfig parse_model_config(std::string_view json, std::string_view where);

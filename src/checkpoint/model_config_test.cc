@@ -78,22 +78,155 @@ TEST(ModelConfig, ReadsTheBundledModels) {
   EXPECT_EQ(load_model_config(golden_dir("flash-official")).head_dim, 512);
 }
 
-TEST(ModelConfig, AcceptsTheNewerSpellings) {
+// Flash's config as transformers 5.17 saves it (DeepseekV4Config.save_pretrained).
+json transformers_json() {
   json root = flash_json();
-  root["compress_rates"] = root["compress_ratios"];
-  root.erase("compress_ratios");
-  root["rope_parameters"] = root["rope_scaling"];
-  root.erase("rope_scaling");
-  root["rope_parameters"]["rope_type"] = "yarn";
-  root["rope_parameters"].erase("type");
-  EXPECT_EQ(parse(root), flash_config());
+  for (const char* key : {"compress_ratios", "num_hash_layers", "rope_scaling", "torch_dtype"})
+    root.erase(key);
+  json types = json::array({"sliding_attention", "sliding_attention"});
+  json routers = json::array();
+  for (int i = 0; i < 43; ++i) {
+    routers.push_back(i < 3 ? "hash_moe" : "moe");
+    if (i >= 2)
+      types.push_back(i % 2 == 0 ? "compressed_sparse_attention" : "heavily_compressed_attention");
+  }
+  root["layer_types"] = types;
+  root["mlp_layer_types"] = routers;
+  root["compress_rates"] = {{"compressed_sparse_attention", 4},
+                            {"heavily_compressed_attention", 128}};
+  root["partial_rotary_factor"] = 0.125;
+  root["rope_parameters"] = json::parse(R"({
+    "main": {"partial_rotary_factor": 0.125, "rope_theta": 10000, "rope_type": "default"},
+    "compress": {"attention_factor": 1.0, "beta_fast": 32, "beta_slow": 1, "factor": 16,
+                 "original_max_position_embeddings": 65536, "partial_rotary_factor": 0.125,
+                 "rope_theta": 160000, "rope_type": "yarn", "type": "yarn"}})");
+  root["mlp_bias"] = false;
+  root["pad_token_id"] = nullptr;
+  root["transformers_version"] = "5.17.0";
+  return root;
 }
 
-TEST(ModelConfig, RefusesBothSpellingsAtOnce) {
-  json root = flash_json();
-  root["compress_rates"] = root["compress_ratios"];
-  expect_error(ErrorCode::kBadCheckpoint, {"compress_ratios", "compress_rates"},
+// The draft block's ratio is not in it, and is 0 in all models.
+ModelConfig flash_without_draft_ratios() {
+  ModelConfig config = flash_config();
+  config.draft_compress_ratios.clear();
+  return config;
+}
+
+// Flash's inference/config.json: what it lacks are defaults of inference/model.py.
+json inference_json() {
+  json root = json::parse(R"({
+    "vocab_size": 129280, "dim": 4096, "moe_inter_dim": 2048, "n_layers": 43, "n_hash_layers": 3,
+    "n_heads": 64, "n_routed_experts": 256, "n_shared_experts": 1, "n_activated_experts": 6,
+    "score_func": "sqrtsoftplus", "route_scale": 1.5, "swiglu_limit": 10.0, "q_lora_rank": 1024,
+    "head_dim": 512, "rope_head_dim": 64, "o_groups": 8, "o_lora_rank": 1024, "window_size": 128,
+    "original_seq_len": 65536, "rope_theta": 10000, "rope_factor": 16, "beta_fast": 32,
+    "beta_slow": 1, "index_n_heads": 64, "index_head_dim": 128, "index_topk": 512, "hc_mult": 4,
+    "hc_sinkhorn_iters": 20, "compress_rope_theta": 160000, "dtype": "fp8", "scale_fmt": "ue8m0",
+    "expert_dtype": "fp4"})");
+  root["compress_ratios"] = flash_json()["compress_ratios"];
+  return root;
+}
+
+TEST(ModelConfig, ReadsTheSpellingOfTransformers) {
+  EXPECT_EQ(parse(transformers_json()), flash_without_draft_ratios());
+  json root = transformers_json();
+  root.erase("qk_rope_head_dim");  // follows from partial_rotary_factor
+  root.erase("rope_theta");        // and this is nested
+  root.erase("compress_rope_theta");
+  root.erase("compress_rates");  // the defaults
+  EXPECT_EQ(parse(root), flash_without_draft_ratios());
+  root["compress_rate_csa"] = 8;  // transformers before compress_rates
+  root["compress_rate_hca"] = 64;
+  const ModelConfig older = parse(root);
+  EXPECT_EQ(older.compress_ratios[2], 8);
+  EXPECT_EQ(older.compress_ratios[3], 64);
+  EXPECT_EQ(older.compress_ratios[0], 0);
+  // Flat rope_parameters, as they were before they were nested.
+  json flat = flash_json();
+  flat["rope_parameters"] = flat["rope_scaling"];
+  flat.erase("rope_scaling");
+  flat["rope_parameters"]["rope_type"] = "yarn";
+  EXPECT_EQ(parse(flat), flash_config());
+}
+
+TEST(ModelConfig, ReadsTheSpellingOfInferenceConfig) {
+  EXPECT_EQ(parse(inference_json()), flash_config());
+  json root = inference_json();
+  root["hc_mult"] = 2;
+  root["norm_eps"] = 1e-20;
+  root["n_mtp_layers"] = 3;
+  root["dspark_block_size"] = 5;
+  root["n_routed_experts_score"] = 128;
+  const ModelConfig config = parse(root);
+  EXPECT_EQ(config.hc_copies, 2);
+  EXPECT_EQ(config.norm_eps, 1e-20);
+  EXPECT_EQ(config.num_draft_blocks, 3);
+  EXPECT_TRUE(config.has_dspark);
+  EXPECT_EQ(config.num_scored_experts, 128);
+  root["original_seq_len"] = std::int64_t{1} << 62;
+  expect_error(ErrorCode::kBadCheckpoint, {"original_max_position_embeddings"},
                [&] { parse(root); });
+}
+
+TEST(ModelConfig, EveryKeyOfInferenceConfigIsNamedInItsSpelling) {
+  for (const char* key :
+       {"dim", "n_layers", "n_heads", "moe_inter_dim", "n_activated_experts", "window_size",
+        "rope_factor", "original_seq_len", "route_scale", "n_hash_layers", "rope_head_dim"}) {
+    json root = inference_json();
+    root[key] = "x";
+    expect_error(ErrorCode::kBadCheckpoint, {key}, [&] { parse(root); });
+  }
+}
+
+struct BadTransformersValue {
+  std::function<void(json&)> edit;
+  ErrorCode code;
+  const char* says;
+};
+
+TEST(ModelConfig, TransformersSpellingsThatContradictThemselves) {
+  constexpr ErrorCode kBad = ErrorCode::kBadCheckpoint, kUnsupported = ErrorCode::kUnsupported;
+  const std::vector<BadTransformersValue> cases{
+      {[](json& r) { r["layer_types"].erase(42); }, kBad, "layer_types"},
+      {[](json& r) { r["layer_types"][7] = "full_attention"; }, kUnsupported, "full_attention"},
+      {[](json& r) { r["layer_types"][7] = 4; }, kBad, "layer_types"},
+      {[](json& r) { r["layer_types"] = "moe"; }, kBad, "array of strings"},
+      {[](json& r) { r.erase("layer_types"); }, kBad, "compress_ratios is missing"},
+      {[](json& r) { r["compress_ratios"] = std::vector<int>(43, 4); }, kBad, "agreement"},
+      {[](json& r) {
+         r["compress_rates"] = {4, 128};
+       },
+       kBad, "compress_rates"},
+      {[](json& r) { r["compress_rates"]["compressed_sparse_attention"] = 1; }, kBad,
+       "compress_ratios[2]"},
+      {[](json& r) { r["mlp_layer_types"][1] = "moe"; }, kUnsupported, "mlp_layer_types[2]"},
+      {[](json& r) { r["mlp_layer_types"][9] = "dense"; }, kUnsupported, "dense"},
+      {[](json& r) { r["num_hash_layers"] = 2; }, kBad, "num_hash_layers"},
+      {[](json& r) { r["rope_theta"] = 5000; }, kBad, "10000"},
+      {[](json& r) { r["rope_parameters"]["compress"]["rope_theta"] = 5; }, kBad, "160000"},
+      {[](json& r) { r["rope_parameters"].erase("compress"); }, kBad, "rope_parameters.compress"},
+      {[](json& r) { r["rope_parameters"]["main"]["rope_type"] = "yarn"; }, kUnsupported, "main"},
+      {[](json& r) { r["rope_parameters"]["compress"]["type"] = "linear"; }, kBad, "rope_type"},
+      {[](json& r) { r["rope_parameters"]["compress"]["attention_factor"] = 1.277; }, kUnsupported,
+       "attention_factor"},
+      {[](json& r) {
+         r.erase("qk_rope_head_dim");
+         r["partial_rotary_factor"] = 1.5;
+       },
+       kBad, "partial_rotary_factor"},
+      {[](json& r) { r["mlp_bias"] = true; }, kUnsupported, "mlp_bias"}};
+  for (const BadTransformersValue& bad : cases) {
+    json root = transformers_json();
+    bad.edit(root);
+    expect_error(bad.code, {"dir/config.json", bad.says}, [&] { parse(root); });
+  }
+}
+
+TEST(ModelConfig, RefusesTwoSpellingsOfOneKey) {
+  json root = flash_json();
+  root["dim"] = 4096;
+  expect_error(ErrorCode::kBadCheckpoint, {"hidden_size", "dim"}, [&] { parse(root); });
 }
 
 TEST(ModelConfig, ExpertDtypeAndUnknownKeysAreIgnored) {
@@ -287,10 +420,11 @@ TEST(ModelConfig, OtherVariantsAreRefusedByName) {
       {[](json& r) { r["text_config"] = json::object(); }, "V4.1"},
       {[](json& r) { r["vision_n_layers"] = 24; }, "Vision"},
       {[](json& r) { r["model_type"] = "deepseek_v3"; }, "deepseek_v3"},
-      {[](json& r) { r["n_routed_experts_score"] = 104; }, "n_routed_experts_score"},
-      {[](json& r) { r["quantization_config"]["quant_method"] = "compressed-tensors"; },
-       "compressed-tensors"},
       {[](json& r) { r["quantization_config"]["quant_method"] = "quark"; }, "quark"},
+      {[](json& r) {
+         r["quantization"] = {{"group_size", 64}, {"bits", 4}};
+       },
+       "MLX"},
       {[](json& r) {
          r["quantization_config"]["weight_block_size"] = {32, 32};
        },
@@ -302,14 +436,26 @@ TEST(ModelConfig, OtherVariantsAreRefusedByName) {
       {[](json& r) { r["tie_word_embeddings"] = true; }, "tie_word_embeddings"},
       {[](json& r) { r["num_key_value_heads"] = 8; }, "num_key_value_heads"},
       {[](json& r) {
-         r = {{"dim", 4096}, {"n_layers", 43}};
+         r = {{"dim", 5120}, {"n_layers", 40}, {"engram_layer_ids", {1, 14}}, {"vision_dim", 1}};
        },
-       "inference/config.json"},
+       "V4.1"},
+      {[](json& r) {
+         r = {{"dim", 4096}, {"n_layers", 43}, {"vision_n_layers", 24}};
+       },
+       "Vision"},
   };
   for (const Variant& variant : variants) {
     json root = flash_json();
     variant.edit(root);
     expect_error(ErrorCode::kUnsupported, {"dir/config.json", variant.says}, [&] { parse(root); });
+  }
+}
+
+TEST(ModelConfig, SchemesThatTheTensorsTellApartAreAccepted) {
+  for (const char* method : {"fp8", "modelopt", "modelopt_fp4", "compressed-tensors"}) {
+    json root = flash_json();
+    root["quantization_config"] = {{"quant_method", method}};
+    EXPECT_EQ(parse(root), flash_config()) << method;
   }
 }
 

@@ -19,8 +19,9 @@ class LayerTable {
     visit_hc("hc_attn", layer.hc_attn);
     visit_hc("hc_ffn", layer.hc_ffn);
     visit_attention(layer);
-    visit_router(by_hash, layer.router);
-    visit_experts(layer.experts);
+    layer.num_experts = v_.num_experts(name("ffn.gate.weight"), c_.experts_of_layer(by_hash));
+    visit_router(by_hash, layer.num_experts, layer.router);
+    visit_experts(layer.num_experts, layer.experts);
     visit_shared_expert(layer.shared_expert);
   }
 
@@ -56,32 +57,32 @@ class LayerTable {
     const std::string prefix = name(where);
     const std::int64_t width = compressor_width(ratio, row_dim);
     v_.f32(prefix + ".ape", {ratio, width}, out.ape);
-    v_.plain(prefix + ".wkv.weight", width, c_.hidden_size, out.value_proj);
-    v_.plain(prefix + ".wgate.weight", width, c_.hidden_size, out.score_proj);
+    v_.plain_linear(prefix + ".wkv", width, c_.hidden_size, out.value_proj);
+    v_.plain_linear(prefix + ".wgate", width, c_.hidden_size, out.score_proj);
     v_.norm(prefix + ".norm.weight", row_dim, out.norm);
   }
 
   void visit_indexer(int ratio, IndexerWeights& out) const {
     v_.linear(name("attn.indexer.wq_b"), c_.index_heads * c_.index_head_dim, c_.q_low_rank,
               out.q_b);
-    v_.plain(name("attn.indexer.weights_proj.weight"), c_.index_heads, c_.hidden_size,
-             out.head_weights_proj);
+    v_.plain_linear(name("attn.indexer.weights_proj"), c_.index_heads, c_.hidden_size,
+                    out.head_weights_proj);
     visit_compressor("attn.indexer.compressor", ratio, c_.index_head_dim, out.compressor);
   }
 
-  void visit_router(bool by_hash, RouterWeights& router) const {
-    v_.plain(name("ffn.gate.weight"), c_.num_experts, c_.hidden_size, router.weight);
+  void visit_router(bool by_hash, int num_experts, RouterWeights& router) const {
+    v_.plain(name("ffn.gate.weight"), num_experts, c_.hidden_size, router.weight);
     router.by_hash = by_hash;
     if (by_hash) {
-      v_.hash_table(name("ffn.gate.tid2eid"), c_.vocab_size, c_.experts_per_token,
+      v_.hash_table(name("ffn.gate.tid2eid"), c_.vocab_size, c_.experts_per_token, num_experts,
                     router.hash_table);
     } else {
-      v_.f32(name("ffn.gate.bias"), {c_.num_experts}, router.bias);
+      v_.f32(name("ffn.gate.bias"), {num_experts}, router.bias);
     }
   }
 
-  void visit_experts(ExpertWeights& experts) const {
-    const auto count = static_cast<std::size_t>(c_.num_experts);
+  void visit_experts(int num_experts, ExpertWeights& experts) const {
+    const auto count = static_cast<std::size_t>(num_experts);
     experts.gate.resize(count);
     experts.up.resize(count);
     experts.down.resize(count);
@@ -131,7 +132,7 @@ void visit_layer(const ModelConfig& c, TensorVisitor& visitor, const std::string
 
 void visit_trunk(const ModelConfig& c, TensorVisitor& visitor, ModelWeights& out) {
   visitor.plain("embed.weight", c.vocab_size, c.hidden_size, out.embedding);
-  visitor.plain("head.weight", c.vocab_size, c.hidden_size, out.head);
+  visitor.plain_linear("head", c.vocab_size, c.hidden_size, out.head);
   visitor.norm("norm.weight", c.hidden_size, out.final_norm);
   visit_hc_head(c, visitor, "", out.hc_head);
   out.layers.resize(static_cast<std::size_t>(c.num_layers));

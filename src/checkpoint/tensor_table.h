@@ -1,5 +1,5 @@
 // tensor_table.h: the table of all tensors of a model: published name, shape, and the place in
-// ModelWeights that each one fills. The only code that spells checkpoint names of weights.
+// ModelWeights that each one fills, under DeepSeek's own names. Other spellings: tensor_names.h.
 //
 // What to do with an entry (list it, bind it) is the visitor's business: layout.cc, binder.h.
 #pragma once
@@ -31,6 +31,11 @@ class TensorVisitor {
   // The input scales of the gate and up matrices of one expert, which share their input.
   virtual void check_shared_input(const std::string& expert, std::optional<float> of_gate,
                                   std::optional<float> of_up) = 0;
+  // A linear that DeepSeek keeps in BF16 and that others quantise: [rows, cols].
+  virtual void plain_linear(const std::string& matrix, std::int64_t rows, std::int64_t cols,
+                            MatrixView& out) = 0;
+  // How many experts the layer of this router has, where the config says `by_config`.
+  virtual int num_experts(const std::string& router, int by_config) = 0;
   // Never quantised: BF16 in published models, [rows, cols].
   virtual void plain(const std::string& name, std::int64_t rows, std::int64_t cols,
                      MatrixView& out) = 0;
@@ -40,9 +45,10 @@ class TensorVisitor {
   virtual void f32_matrix(const std::string& name, std::int64_t rows, std::int64_t cols,
                           MatrixView& out) = 0;
   virtual void f32(const std::string& name, const Shape& shape, const float*& out) = 0;
-  // I64 [vocab, experts_per_token], ids below num_experts of the config.
+  // I64 [vocab, experts_per_token], ids below num_experts.
   virtual void hash_table(const std::string& name, std::int64_t vocab,
-                          std::int64_t experts_per_token, const std::int32_t*& out) = 0;
+                          std::int64_t experts_per_token, int num_experts,
+                          const std::int32_t*& out) = 0;
 };
 
 // Visits the trunk and fills `out` (whose vectors are resized), or the draft block.

@@ -3,8 +3,8 @@
 // Nothing here computes or copies to a device. How the views come about: bind.h.
 //
 // Views point into the mapped files, or into copies owned by ModelWeights where a file leaves data
-// unaligned. In a model bound from headers alone every data pointer is
-// null and every input scale 1.
+// unaligned or stores scales in another form (BF16, reciprocal). In a model bound from headers
+// alone every data pointer is null and every input scale 1.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,9 @@
 
 namespace dsv4 {
 
-// Symbols: h hidden_size, D head_dim, H num_heads, G num_output_groups, E num_experts.
-// Matrices are [out, in], contiguous. Norm weights are matrices [1, n], BF16 or F32.
+// Symbols: h hidden_size, D head_dim, H num_heads, G num_output_groups, E num_experts of the layer.
+// Matrices are [out, in], contiguous, in any format where none is named. Norm weights are matrices
+// [1, n], BF16 or F32.
 
 // Hyper-connection around one sublayer: mixes m = num_hc_mixes(), in the order pre, post, comb.
 struct HcWeights {
@@ -40,15 +41,15 @@ struct HcHeadWeights {
 
 // c = compressor_width(compress_ratio, row_dim).
 struct CompressorWeights {
-  MatrixView value_proj;       // BF16 or F32 [c, h]
-  MatrixView score_proj;       // BF16 or F32 [c, h]
+  MatrixView value_proj;       // [c, h]; BF16 in official models
+  MatrixView score_proj;       // [c, h]; the same
   const float* ape = nullptr;  // [compress_ratio, c], added to the scores
   MatrixView norm;             // [1, row_dim]
 };
 
 struct IndexerWeights {
   MatrixView q_b;                // [index_heads * index_head_dim, q_low_rank]
-  MatrixView head_weights_proj;  // BF16 or F32 [index_heads, h]
+  MatrixView head_weights_proj;  // [index_heads, h]; BF16 in official models
   CompressorWeights compressor;  // row_dim = index_head_dim
 };
 
@@ -65,7 +66,8 @@ struct ExpertWeights {
   std::vector<MatrixView> gate, up;  // [expert_inter, h]
   std::vector<MatrixView> down;      // [h, expert_inter]
   // NVFP4 only: the global scale of the activations that enter gate and up, and down (they decode:
-  // x = code * block_scale * input_scale). Either all NVFP4 experts of a model have one or none.
+  // x = code * block_scale * input_scale). Either all NVFP4 experts of the trunk have one or none;
+  // so with the draft block.
   std::vector<std::optional<float>> gate_up_input_scales, down_input_scales;
 };
 
@@ -76,6 +78,7 @@ struct SharedExpertWeights {
 
 struct LayerWeights {
   int compress_ratio = 0;
+  int num_experts = 0;  // pruned models differ from layer to layer
   HcWeights hc_attn, hc_ffn;
   MatrixView attn_norm, ffn_norm;  // [1, h]
 
@@ -121,9 +124,10 @@ struct FormatTotal {
 };
 
 struct LayerSummary {
-  std::string name;  // as in the checkpoint: "layers.3", "mtp.0"
+  std::string name;  // "layers.3", "mtp.0"
   int compress_ratio = 0;
   bool routed_by_hash = false;
+  int num_experts = 0;
   std::string linear_formats;  // attention and shared expert: "FP8", "BF16", or several: "FP8+BF16"
   std::string expert_formats;
 };
@@ -143,7 +147,7 @@ struct ModelWeights {
   GenerationDefaults generation;
 
   MatrixView embedding;   // BF16 or F32 [vocab, h]
-  MatrixView head;        // BF16 or F32 [vocab, h]
+  MatrixView head;        // [vocab, h]; BF16 in official models
   MatrixView final_norm;  // [1, h]
   HcHeadWeights hc_head;
   std::vector<LayerWeights> layers;
