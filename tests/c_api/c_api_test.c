@@ -1,0 +1,271 @@
+/* c_api_test.c: the C API from C, on the bundled model: what it generates and what it refuses.
+ *
+ *   c_api_test MODEL_DIR
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dsv4/dsv4.h"
+
+#define CHECK(condition)                                                      \
+  do {                                                                        \
+    if (!(condition)) {                                                       \
+      fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #condition); \
+      exit(1);                                                                \
+    }                                                                         \
+  } while (0)
+
+#define MAX_TOKENS 64
+
+static const char kConversation[] =
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"How many bridges does Ostholm have?\"}]}";
+
+static dsv4_engine* open_engine(const char* model_dir) {
+  dsv4_engine_options options;
+  dsv4_engine_options_init(&options);
+  options.model_dir = model_dir;
+  options.activations = "a16";
+  options.max_sessions = 2;
+  options.max_step_tokens = 64;
+  dsv4_engine* engine = NULL;
+  dsv4_error error = {DSV4_OK, ""};
+  if (dsv4_engine_open(&options, &engine, &error) != DSV4_OK)
+    fprintf(stderr, "%s\n", error.message);
+  CHECK(engine != NULL);
+  return engine;
+}
+
+static size_t prompt_of(const dsv4_engine* engine, int32_t* tokens) {
+  char text[512];
+  size_t num_bytes = 0, count = 0;
+  CHECK(dsv4_chat_prompt(engine, kConversation, strlen(kConversation), text, sizeof text,
+                         &num_bytes, NULL) == DSV4_OK);
+  CHECK(dsv4_tokenize(engine, text, num_bytes, tokens, MAX_TOKENS, &count, NULL) == DSV4_OK);
+  return count;
+}
+
+static void test_open_refusals(const char* model_dir) {
+  dsv4_engine_options options;
+  dsv4_engine* engine = NULL;
+  dsv4_error error = {DSV4_OK, ""};
+  dsv4_engine_options_init(&options);
+  CHECK(dsv4_engine_open(&options, &engine, &error) == DSV4_BAD_REQUEST);
+  CHECK(error.status == DSV4_BAD_REQUEST && strstr(error.message, "model_dir") != NULL);
+  CHECK(dsv4_engine_open(NULL, &engine, NULL) == DSV4_BAD_REQUEST);
+  options.model_dir = "no/such/model";
+  CHECK(dsv4_engine_open(&options, &engine, &error) == DSV4_NOT_FOUND);
+  options.model_dir = model_dir;
+  CHECK(dsv4_engine_open(&options, NULL, &error) == DSV4_BAD_REQUEST);
+  options.device = "abacus";
+  CHECK(dsv4_engine_open(&options, &engine, &error) == DSV4_UNSUPPORTED_DEVICE);
+  options.device = NULL;
+  options.kv = "fp4";
+  CHECK(dsv4_engine_open(&options, &engine, &error) == DSV4_BAD_REQUEST);
+  CHECK(strstr(error.message, "kv") != NULL);
+  CHECK(engine == NULL);
+  dsv4_engine_close(NULL);
+}
+
+static void test_long_messages_are_cut_at_a_character(void) {
+  char path[2001]; /* of U+00E9, two bytes each, at both parities of the cut */
+  for (size_t shift = 0; shift < 2; ++shift) {
+    dsv4_engine_options options;
+    dsv4_engine* engine = NULL;
+    dsv4_error error = {DSV4_OK, ""};
+    memset(path, 'x', sizeof path);
+    for (size_t i = shift; i + 2 < sizeof path; i += 2) memcpy(path + i, "\xC3\xA9", 2);
+    path[sizeof path - 1] = '\0';
+    dsv4_engine_options_init(&options);
+    options.model_dir = "m";
+    options.device = path;
+    dsv4_status status = dsv4_engine_open(&options, &engine, &error);
+    CHECK(status != DSV4_OK && error.status == status);
+    size_t size = strlen(error.message);
+    CHECK(size >= sizeof error.message - 2 && size < sizeof error.message);
+    CHECK((unsigned char)error.message[size - 1] != 0xC3);
+  }
+}
+
+static void test_text(const dsv4_engine* engine) {
+  const char text[] = "The keeper slept.";
+  int32_t tokens[MAX_TOKENS];
+  char back[64];
+  size_t count = 0, num_bytes = 0;
+  dsv4_error error = {DSV4_OK, ""};
+  CHECK(dsv4_tokenize(engine, text, strlen(text), NULL, 0, &count, &error) == DSV4_BAD_REQUEST);
+  CHECK(count > 0 && count < MAX_TOKENS);
+  size_t needed = count;
+  CHECK(dsv4_tokenize(engine, text, strlen(text), tokens, needed - 1, &count, &error) ==
+        DSV4_BAD_REQUEST);
+  CHECK(dsv4_tokenize(engine, text, strlen(text), tokens, needed, &count, &error) == DSV4_OK);
+  CHECK(count == needed);
+  CHECK(dsv4_detokenize(engine, tokens, count, back, sizeof back, &num_bytes, &error) == DSV4_OK);
+  CHECK(num_bytes == strlen(text) && memcmp(back, text, num_bytes) == 0);
+  CHECK(dsv4_tokenize(engine, NULL, 0, NULL, 0, &count, &error) == DSV4_OK && count == 0);
+  CHECK(dsv4_tokenize(engine, NULL, 1, NULL, 0, &count, &error) == DSV4_BAD_REQUEST);
+  tokens[0] = -1;
+  CHECK(dsv4_detokenize(engine, tokens, 1, back, sizeof back, &num_bytes, &error) ==
+        DSV4_BAD_REQUEST);
+  CHECK(dsv4_chat_prompt(engine, "{", 1, back, sizeof back, &num_bytes, &error) ==
+        DSV4_BAD_REQUEST);
+}
+
+static void test_generates_and_stops(dsv4_engine* engine) {
+  int32_t prompt[MAX_TOKENS];
+  char text[256] = "";
+  int drawn = 0;
+  dsv4_error error = {DSV4_OK, ""};
+  dsv4_request* request = NULL;
+  dsv4_request_options options;
+  dsv4_event event;
+  const char* stops[] = {" bridges"};
+
+  dsv4_request_options_init(&options);
+  options.num_prompt_tokens = prompt_of(engine, prompt);
+  options.prompt_tokens = prompt;
+  options.max_tokens = 30;
+  options.temperature = 0;
+  options.logprobs = 2;
+  options.stop_strings = stops;
+  options.num_stop_strings = 1;
+  CHECK(dsv4_request_submit(engine, &options, &request, &error) == DSV4_OK);
+  CHECK(dsv4_request_wait(request, 100000) == 1);
+  for (;;) {
+    CHECK(dsv4_request_next(request, &event, &error) == DSV4_OK);
+    if (event.kind != DSV4_EVENT_TOKEN) break;
+    CHECK(event.num_top_logprobs == 2 && event.top_logprobs[0].token == event.token);
+    CHECK(event.top_logprobs[0].logprob == event.logprob && event.logprob <= 0);
+    CHECK(event.text[event.text_bytes] == '\0');
+    CHECK(strlen(text) + event.text_bytes < sizeof text);
+    strcat(text, event.text);
+    ++drawn;
+  }
+  CHECK(event.kind == DSV4_EVENT_FINISH && event.finish_reason == DSV4_FINISH_STOP);
+  CHECK(event.stop_string != NULL && strcmp(event.stop_string, " bridges") == 0);
+  CHECK(event.completion_tokens == drawn);
+  CHECK(event.prompt_tokens == (int64_t)options.num_prompt_tokens);
+  strcat(text, event.text);
+  CHECK(strcmp(text, "Ostholm has 13") == 0);
+  for (int i = 0; i < 2; ++i) {
+    CHECK(dsv4_request_next(request, &event, &error) == DSV4_OK);
+    CHECK(event.kind == DSV4_EVENT_NONE && event.text == NULL);
+  }
+  dsv4_request_free(request);
+  dsv4_request_free(NULL);
+}
+
+static void test_request_refusals(dsv4_engine* engine) {
+  dsv4_error error = {DSV4_OK, ""};
+  dsv4_request* request = NULL;
+  dsv4_request_options options;
+  dsv4_request_options_init(&options);
+  CHECK(dsv4_request_submit(engine, &options, &request, &error) == DSV4_BAD_REQUEST);
+  CHECK(strstr(error.message, "prompt") != NULL);
+  options.prompt_text = "The cook";
+  options.prompt_text_bytes = strlen(options.prompt_text);
+  options.temperature = NAN;
+  CHECK(dsv4_request_submit(engine, &options, &request, &error) == DSV4_BAD_REQUEST);
+  CHECK(strstr(error.message, "temperature") != NULL);
+  options.temperature = 1;
+  options.logprobs = -2;
+  CHECK(dsv4_request_submit(engine, &options, &request, &error) == DSV4_BAD_REQUEST);
+  options.logprobs = -1;
+  options.num_stop_tokens = 1;
+  CHECK(dsv4_request_submit(engine, &options, &request, &error) == DSV4_BAD_REQUEST);
+  options.num_stop_tokens = 0;
+  CHECK(dsv4_request_submit(NULL, &options, &request, &error) == DSV4_BAD_REQUEST);
+  CHECK(request == NULL);
+}
+
+static void test_error_event_and_cancellation(dsv4_engine* engine) {
+  dsv4_engine_info info;
+  dsv4_engine_get_info(engine, &info);
+  CHECK(info.vocab_size > 0 && info.num_eos_tokens > 0 && strcmp(info.device, "reference") == 0);
+  dsv4_logit_bias* forbid_all = malloc((size_t)info.vocab_size * sizeof *forbid_all);
+  CHECK(forbid_all != NULL);
+  for (int32_t i = 0; i < (int32_t)info.vocab_size; ++i) {
+    forbid_all[i].token = i;
+    forbid_all[i].bias = -INFINITY;
+  }
+  dsv4_request* request = NULL;
+  dsv4_request_options options;
+  dsv4_event event;
+  dsv4_request_options_init(&options);
+  options.prompt_text = "The cook";
+  options.prompt_text_bytes = strlen(options.prompt_text);
+  options.logit_bias = forbid_all;
+  options.num_logit_bias = (size_t)info.vocab_size;
+  CHECK(dsv4_request_submit(engine, &options, &request, NULL) == DSV4_OK);
+  free(forbid_all);
+  CHECK(dsv4_request_next(request, &event, NULL) == DSV4_OK);
+  CHECK(event.kind == DSV4_EVENT_ERROR && event.status == DSV4_BAD_REQUEST);
+  CHECK(strstr(event.text, "logit_bias") != NULL);
+  dsv4_request_free(request);
+
+  options.num_logit_bias = 0;
+  options.ignore_eos = 1;
+  options.max_tokens = 3000;
+  CHECK(dsv4_request_submit(engine, &options, &request, NULL) == DSV4_OK);
+  CHECK(dsv4_request_next(request, &event, NULL) == DSV4_OK && event.kind == DSV4_EVENT_TOKEN);
+  dsv4_request_cancel(request);
+  do {
+    CHECK(dsv4_request_next(request, &event, NULL) == DSV4_OK);
+  } while (event.kind == DSV4_EVENT_TOKEN);
+  CHECK(event.kind == DSV4_EVENT_FINISH && event.finish_reason == DSV4_FINISH_CANCELLED);
+  dsv4_request_free(request);
+}
+
+static void test_session(dsv4_engine* engine) {
+  int32_t prompt[MAX_TOKENS];
+  size_t count = prompt_of(engine, prompt);
+  dsv4_session* session = NULL;
+  dsv4_error error = {DSV4_OK, ""};
+  const float* logits = NULL;
+  int64_t computed = 0;
+  dsv4_engine_info info;
+  dsv4_engine_get_info(engine, &info);
+  CHECK(dsv4_session_open(engine, &session, &error) == DSV4_OK);
+  CHECK(dsv4_session_logits(session, &logits, &error) == DSV4_BAD_REQUEST);
+  CHECK(dsv4_session_sync(session, prompt, count - 1, &computed, &error) == DSV4_OK);
+  CHECK(computed == (int64_t)count - 1);
+  CHECK(dsv4_session_step(session, prompt[count - 1], &error) == DSV4_OK);
+  CHECK(dsv4_session_sync(session, prompt, count, NULL, &error) == DSV4_OK);
+  CHECK(dsv4_session_length(session) == (int64_t)count);
+  CHECK(dsv4_session_step(session, -1, &error) == DSV4_BAD_REQUEST);
+  CHECK(dsv4_session_logits(session, &logits, &error) == DSV4_OK);
+  /* The answer begins with "Ostholm". */
+  int32_t best = 0;
+  for (int32_t i = 1; i < (int32_t)info.vocab_size; ++i) {
+    if (logits[i] > logits[best]) best = i;
+  }
+  char text[64];
+  size_t num_bytes = 0;
+  CHECK(dsv4_detokenize(engine, &best, 1, text, sizeof text, &num_bytes, NULL) == DSV4_OK);
+  CHECK(num_bytes > 0 && strncmp("Ostholm has", text, num_bytes) == 0);
+  dsv4_session_free(session);
+  dsv4_session_free(NULL);
+}
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    fprintf(stderr, "usage: c_api_test MODEL_DIR\n");
+    return 2;
+  }
+  CHECK(strcmp(dsv4_version(), EXPECTED_VERSION) == 0);
+  test_open_refusals(argv[1]);
+  test_long_messages_are_cut_at_a_character();
+  dsv4_engine* engine = open_engine(argv[1]);
+  test_text(engine);
+  test_generates_and_stops(engine);
+  test_request_refusals(engine);
+  test_error_event_and_cancellation(engine);
+  test_session(engine);
+
+  dsv4_engine_load load;
+  dsv4_engine_get_load(engine, &load);
+  CHECK(load.waiting_requests == 0);
+  dsv4_engine_close(engine);
+  return 0;
+}
