@@ -92,6 +92,18 @@ TEST(Layout, EveryReleaseBindsWholeWithItsDraftBlock) {
         Release{"Flash-NVFP4", flash_config(), kModelOptNvfp4Formats, "NVFP4", "MXFP4", "FP8"},
         Release{"Pro-NVFP4", pro_config(), kModelOptNvfp4Formats, "NVFP4", "MXFP4", "FP8"},
         Release{"Flash-Base", flash_config(), kFp8ExpertFormats, "FP8", "FP8", "FP8"},
+        Release{"Flash-Base repacked", flash_config(),
+                LayoutFormats{Format::kE4m3, Format::kE4m3, Format::kE4m3, DType::kE8M0}, "FP8",
+                "FP8", "FP8"},
+        Release{"Pro-Base", pro_config(), kFp8ExpertFormats, "FP8", "FP8", "FP8"},
+        // Rarri, tsarihan.
+        Release{"Flash with an NVFP4 draft", flash_config(),
+                LayoutFormats{Format::kE4m3, Format::kNvfp4, Format::kNvfp4, DType::kE8M0}, "NVFP4",
+                "NVFP4", "FP8"},
+        // canada-quant.
+        Release{"Flash with a BF16 draft", flash_config(),
+                LayoutFormats{Format::kE4m3, Format::kNvfp4, Format::kBf16, DType::kE8M0}, "NVFP4",
+                "BF16", "FP8"},
         Release{"Flash BF16", flash_config(), kBf16Formats, "BF16", "BF16", "BF16"}}) {
     SCOPED_TRACE(release.name);
     const auto store = header_store(release.config, release.formats);
@@ -156,6 +168,66 @@ TEST(Layout, RefusesInputsThatDoNotFillQuantBlocks) {
   config.expert_inter = 2048 + 15;
   expect_error(ErrorCode::kBadRequest, {"w2.weight", "2063", "16"},
                [&] { expected_tensors(config, formats); });
+}
+
+// Three DSpark stages as published in V4-Flash-0731 and -Pro-0813: blocks like the draft block's,
+// without its own projections and norms, and the drafter's heads.
+std::vector<TensorInfo> with_dspark_stages(const ModelConfig& config, std::int64_t markov_rank) {
+  std::vector<TensorInfo> tensors;
+  for (const TensorInfo& t : expected_tensors(config, kOfficialFormats)) {
+    if (!t.name.starts_with("mtp.0.")) {
+      tensors.push_back(t);
+      continue;
+    }
+    const std::string rest = t.name.substr(6);
+    const bool is_own = rest.starts_with("e_proj") || rest.starts_with("h_proj") ||
+                        rest == "enorm.weight" || rest == "hnorm.weight";
+    const bool is_head = rest == "norm.weight" || rest.starts_with("hc_head");
+    for (int stage = 0; stage < 3 && !is_own; ++stage) {
+      if (is_head && stage != 2) continue;
+      tensors.push_back({"mtp." + std::to_string(stage) + "." + rest, t.dtype, t.shape});
+    }
+  }
+  const std::int64_t h = config.hidden_size;
+  tensors.push_back({"mtp.0.main_proj.weight", DType::kE4M3, {h, 3 * h}});
+  tensors.push_back({"mtp.0.main_proj.scale", DType::kE8M0, {h / 128, 3 * h / 128}});
+  tensors.push_back({"mtp.0.main_norm.weight", DType::kBF16, {h}});
+  for (const char* w : {"markov_w1", "markov_w2"}) {
+    tensors.push_back({"mtp.2.markov_head." + std::string(w) + ".weight",
+                       DType::kBF16,
+                       {config.vocab_size, markov_rank}});
+  }
+  tensors.push_back({"mtp.2.confidence_head.proj.weight", DType::kBF16, {1, h + markov_rank}});
+  return tensors;
+}
+
+TEST(Layout, DsparkReleasesBindTheirTrunk) {
+  struct Dspark {
+    ModelConfig config;
+    std::int64_t markov_rank, tensors, bytes;
+  };
+  for (const Dspark& release : {Dspark{flash_config(), 256, 72317, 166'878'536'440},
+                                Dspark{pro_config(), 512, 149782, 892'727'580'904}}) {
+    auto tensors = with_dspark_stages(release.config, release.markov_rank);
+    ASSERT_EQ(static_cast<std::int64_t>(tensors.size()), release.tensors);
+    const auto store =
+        std::make_shared<const TensorStore>(TensorStore::from_headers(std::move(tensors)));
+    ASSERT_EQ(store->payload_bytes(), release.bytes);
+    // num_nextn_predict_layers is still 1 there; the tensors alone tell, too.
+    for (const bool by_config : {true, false}) {
+      ModelConfig config = release.config;
+      config.has_dspark = by_config;
+      const ModelWeights weights = bind_weights(config, store);
+      EXPECT_FALSE(weights.draft.has_value());
+      EXPECT_EQ(weights.report.notes.size(), 1u);
+      std::int64_t unused = 0;
+      for (const UnusedTensor& t : weights.report.unused) {
+        EXPECT_EQ(t.reason, "DSpark draft stages");
+        unused += t.bytes;
+      }
+      EXPECT_EQ(used_bytes(weights.report) + unused, release.bytes);
+    }
+  }
 }
 
 TEST(Layout, DsparkStagesAreNotInvented) {
