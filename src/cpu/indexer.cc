@@ -25,14 +25,14 @@ HWY_BEFORE_NAMESPACE();
 namespace dsv4::cpu {
 namespace HWY_NAMESPACE {
 
-// scores [n] = sum over h of weights[h] * relu(products[h * stride ..]); products is padded to
-// whole lanes.
-void sum_heads(const float* products, std::int64_t stride, const float* weights, int num_heads,
-               std::int64_t n, float* scores) {
+// scores [n] = sum over h of weights[h] * factor * relu(products[h * stride ..]); products is
+// padded to whole lanes.
+void sum_heads(const float* products, std::int64_t stride, const float* weights, float factor,
+               int num_heads, std::int64_t n, float* scores) {
   for (std::int64_t i = 0; i < n; i += kLanes) {
     Lanes score = broadcast(0.0f);
     for (int h = 0; h < num_heads; ++h) {
-      score = fma(broadcast(weights[h]), relu(load(products + h * stride + i)), score);
+      score = fma(broadcast(weights[h] * factor), relu(load(products + h * stride + i)), score);
     }
     store_n(score, n - i, scores + i);
   }
@@ -51,7 +51,8 @@ HWY_EXPORT(sum_heads);
 namespace {
 
 using cpu::padded;
-using SumHeads = void (*)(const float*, std::int64_t, const float*, int, std::int64_t, float*);
+using SumHeads = void (*)(const float*, std::int64_t, const float*, float, int, std::int64_t,
+                          float*);
 
 constexpr std::int64_t kPieceRows = 128;                    // at most, of one page
 constexpr std::int64_t kTileRows = 64 * kPieceRows;         // scores held at once, a token
@@ -191,7 +192,7 @@ void score_piece(const Indexing& c, std::int64_t token, std::int64_t visible, st
   c.dot.dot_rows(call);
   const float* const weights =
       static_cast<const float*>(p.head_weights.data) + token * p.head_weights.row_stride;
-  c.sum_heads(call.sums, kPieceRows, weights, p.num_heads, n, scores);
+  c.sum_heads(call.sums, kPieceRows, weights, p.head_weight_factor, p.num_heads, n, scores);
 }
 
 // The best `most` of the keys seen so far.

@@ -9,12 +9,13 @@
 
 namespace dsv4 {
 
-// index_score[t, j] = sum over heads, ascending, of head_weights[t, h] * relu(query[t, h] .
-// row[j]), for rows j with compress_ratio * (j + 1) <= p + 1 (reference: both sums in FP64, rounded
-// once). Selected: the min(index_top_k, visible) highest, ties to the lower row; a NaN score counts
-// below every number. row_indices lists them in ascending order, then -1. Scores are never held for
-// more than a bounded tile of rows and tokens (the workspace). Of index_scores, where wanted, only
-// a token's visible columns are written. relu(NaN) is NaN.
+// index_score[t, j] = sum over heads, ascending, of w[t, h] * relu(query[t, h] . row[j]), with w =
+// head_weights * head_weight_factor in FP32, for rows j with compress_ratio * (j + 1) <= p + 1
+// (reference: both sums in FP64, rounded once). Selected: the min(index_top_k, visible) highest,
+// ties to the lower row; a NaN score counts below every number. row_indices lists them in ascending
+// order, then -1. Scores are never held for more than a bounded tile of rows and tokens (the
+// workspace). Of index_scores, where wanted, only a token's visible columns are written. relu(NaN)
+// is NaN.
 struct IndexerParams {
   PagedRowsView queries;         // slot t * num_heads + h; any row kind, written by ops/kv_write.h
   MatrixView head_weights;       // [tokens, num_heads], kF32

@@ -90,7 +90,7 @@ Expectation expect_by_formula(const IndexerCase& c, IndexerInputs in) {
           product += static_cast<long double>(q[i]) * row[i];
           product_magnitude += std::fabs(double{q[i]} * row[i]);
         }
-        const float weight = weights[t * c.num_heads + h];
+        const float weight = weights[t * c.num_heads + h] * IndexerInputs::kHeadWeightFactor;
         if (product > 0) score += weight * product;
         magnitude += std::fabs(double{weight}) * product_magnitude;
       }

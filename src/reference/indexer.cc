@@ -49,7 +49,8 @@ std::vector<float> score_rows(const IndexerParams& p, std::int64_t token, std::i
     for (std::int64_t h = 0; h < p.num_heads; ++h) {
       const double product = dot(queries.data() + h * width, row.data(), width);
       // Written so that NaN stays: a poisoned row must not look like a score of 0.
-      score += weights[h] * (product < 0 ? 0.0 : product);
+      const float weight = weights[h] * p.head_weight_factor;
+      score += weight * (product < 0 ? 0.0 : product);
     }
     scores[j] = static_cast<float>(score);
   }

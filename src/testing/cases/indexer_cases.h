@@ -165,6 +165,8 @@ struct IndexerInputs {
   std::int64_t max_visible_rows;
   std::int64_t pages_stride;
   HostRows queries;
+  // Not a power of two: leaving it out, or rounding elsewhere, shows.
+  static constexpr float kHeadWeightFactor = 0.3f;
   HostMatrix head_weights;
   HostRows rows;
   std::vector<std::int32_t> pages;
@@ -190,6 +192,7 @@ class DeviceIndexer {
                      HostMatrix(f32_spec().padded(2), in.tokens, in.max_visible_rows + 1)) {
     params.queries = queries.view();
     params.head_weights = head_weights.view();
+    params.head_weight_factor = IndexerInputs::kHeadWeightFactor;
     params.num_heads = c.num_heads;
     params.positions = positions.data();
     params.sequences = sequences.data();
