@@ -68,6 +68,8 @@ TEST(TensorNames, MixturesBecomeOfficial) {
       {"model.hc_head_scale", "hc_head_scale"},
       // convert.py.
       {"model.layers.3.self_attn.q_a_layernorm.weight", "layers.3.attn.q_norm.weight"},
+      {"model.layers.3.self_attn.kv_a_layernorm.weight", "layers.3.attn.kv_norm.weight"},
+      {"model.layers.3.self_attn.indexer.q_b_proj.weight", "layers.3.attn.indexer.wq_b.weight"},
       {"model.mtp.0.mlp.shared_experts.down_proj.weight_scale_inv",
        "mtp.0.ffn.shared_experts.w2.scale"}};
   for (const auto& [published, official] : cases) EXPECT_EQ(official_name(published), official);
