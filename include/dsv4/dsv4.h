@@ -6,7 +6,8 @@
  * or session belongs to one thread at a time, except for dsv4_request_cancel.
  *
  * Functions that can fail return a status and, if `error` is not null, write code and message
- * there; on DSV4_OK they leave it alone. Outputs are written on DSV4_OK only, except where said.
+ * there; on DSV4_OK they leave it alone. The others take no null handle unless they say so. Outputs
+ * are written on DSV4_OK only, except where said.
  */
 #ifndef DSV4_DSV4_H_
 #define DSV4_DSV4_H_

@@ -2,10 +2,8 @@
 // engine's own.
 #include "dsv4/engine.h"
 
-#include <algorithm>
 #include <utility>
 
-#include "base/check.h"
 #include "base/error.h"
 #include "runtime/engine_impl.h"
 #include "runtime/engine_options.h"

@@ -156,6 +156,7 @@ TEST_F(EngineThreadsTest, HandlesOutliveTheirEngine) {
     }
     EXPECT_FALSE(handle.next());
     EXPECT_TRUE(handle.wait_for(std::chrono::milliseconds::max()));
+    EXPECT_TRUE(handle.wait_for(std::chrono::milliseconds::min()));
   }
   EXPECT_EQ(error_of([&] { session.step(5); }), name_of(ErrorCode::kBadRequest));
 }

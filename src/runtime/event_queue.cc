@@ -30,8 +30,9 @@ std::optional<Event> EventQueue::next() {
 
 bool EventQueue::wait_for(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
-  // A day: more would overflow the clock.
-  timeout = std::min<std::chrono::milliseconds>(timeout, std::chrono::hours(24));
+  // A day at most: the extremes would overflow the clock.
+  timeout = std::clamp<std::chrono::milliseconds>(timeout, std::chrono::milliseconds(0),
+                                                  std::chrono::hours(24));
   return changed_.wait_for(lock, timeout, [this] { return has_news(); });
 }
 

@@ -8,7 +8,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <memory>
+#include <new>
+#include <string>
 #include <vector>
 
 #include "dsv4/engine.h"
