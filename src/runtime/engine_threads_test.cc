@@ -82,7 +82,7 @@ TEST_F(EngineThreadsTest, AHundredRequestsWithRandomCancellationsLoseNothing) {
       std::mt19937 random(t);
       std::vector<RequestHandle> handles;
       for (int i = 0; i < 25; ++i) {
-        Request request = nano_request(prompt(random() % 300, 1 + random() % 40),
+        Request request = nano_request(prompt(random() % 300, 1 + random() % 20),
                                        static_cast<std::int64_t>(random() % 6), 1.0f, random());
         if (random() % 3 == 0) request.logprobs = 2;
         if (random() % 3 == 0) request.sampling.presence_penalty = 0.5f;
