@@ -1,6 +1,7 @@
 #include "common_options.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -127,9 +128,22 @@ ModelOpenOptions ModelArguments::open_options() const {
   return options;
 }
 
-void print_precision_note(LoadedModel& model) {
-  const std::string& note = model.model().precision_note();
+void print_precision_note(std::string_view note) {
   if (!note.empty()) write_stderr_line("note: " + printable(note));
+}
+
+CLI::Validator whole_number(std::uint64_t low, std::uint64_t high) {
+  const auto refusal = [low, high](std::string& text) -> std::string {
+    std::uint64_t value = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error != std::errc() || stop != end || value < low || value > high) {
+      return fmt::format("\"{}\" is no whole number from {} to {}", text, low, high);
+    }
+    text = std::to_string(value);  // without leading zeros
+    return {};
+  };
+  return {refusal, ""};
 }
 
 std::string TextSource::read(std::string_view usage) const {

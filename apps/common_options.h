@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,8 +32,12 @@ struct ModelArguments {
   ModelOpenOptions open_options() const;
 };
 
-// The model's note on precision, if it has one, to stderr.
-void print_precision_note(LoadedModel& model);
+// A model's note on precision, if it has one (not empty), to stderr.
+void print_precision_note(std::string_view note);
+
+// Takes a decimal number from `low` to `high` and nothing else: the option parser itself reads 010
+// as eight, 0x3 as three, -1 as 2^64 - 1, and what is too large as the largest.
+CLI::Validator whole_number(std::uint64_t low, std::uint64_t high);
 
 // A text given in exactly one way: as an argument, as a file, or on stdin.
 struct TextSource {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -138,6 +138,14 @@ void print_json(const GenerateArguments& args, const GenerateOptions& options,
 class Output {
  public:
   explicit Output(const GenerateArguments& args) : args_(args) {}
+  // Ends the line when generation fails half-way, so that the error gets one of its own.
+  ~Output() {
+    try {
+      if (!is_first_) end();
+    } catch (...) {
+      // stdout is gone as well; the first error is the one to tell
+    }
+  }
   void show(TokenId token, std::string_view text) {
     if (args_.json) return;
     if (!args_.ids) {
@@ -149,6 +157,7 @@ class Output {
   }
   void end() {
     if (!args_.json) write_stdout("\n");
+    is_first_ = true;
   }
 
  private:
@@ -174,13 +183,12 @@ void run_generate(const GenerateArguments& args) {
   open.kv_tokens = prompt_tokens + std::min(args.max_tokens, config.max_positions - prompt_tokens);
   const InterruptGuard guard;
   LoadedModel model(open);
-  print_precision_note(model);
+  print_precision_note(model.model().precision_note());
   GenerateOptions options = generate_options(args, model.generation());
   Session session(model);
   Output output(args);
   std::optional<ProgressBar> bar;
-  if (stderr_is_terminal() && prompt_tokens > kPromptChunk)
-    bar.emplace("reading the prompt", "tokens");
+  if (prompt_tokens > kPromptChunk) bar.emplace("reading the prompt", "tokens");
   options.prefill.chunk_tokens = std::min(kPromptChunk, open.model.max_step_tokens);
   options.prefill.progress = [&bar](std::int64_t done, std::int64_t total) {
     InterruptGuard::check();
@@ -196,14 +204,6 @@ void run_generate(const GenerateArguments& args) {
   if (args.json) print_json(args, options, prompt, result);
   print_figures(args, options, result);
   if (result.finish_reason == FinishReason::kCancelled) throw CLI::RuntimeError(kExitInterrupted);
-}
-
-// The parser itself takes -1 for 2^64 - 1. Returns what is wrong; empty: nothing.
-std::string seed_refusal(const std::string& text) {
-  std::uint64_t seed = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
-  if (error == std::errc() && stop == text.data() + text.size()) return {};
-  return fmt::format("\"{}\" is no whole number from 0 to 2^64 - 1", text);
 }
 
 void add_prompt_options(CLI::App& command, GenerateArguments& args) {
@@ -232,13 +232,14 @@ void add_prompt_options(CLI::App& command, GenerateArguments& args) {
 
 void add_sampling_options(CLI::App& command, GenerateArguments& args) {
   command.add_option("-n,--max-tokens", args.max_tokens, "stop after so many tokens")
-      ->check(CLI::NonNegativeNumber)
+      ->transform(whole_number(0, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str();
   command.add_option("--temperature", args.temperature,
                      "0: always the likeliest token; default: the model's generation_config.json");
   command.add_option("--top-p", args.top_p,
                      "draw from the likeliest tokens that have this share; default: the model's");
   command.add_option("--top-k", args.top_k, "draw from so many tokens; 0: all")
+      ->transform(whole_number(0, std::numeric_limits<std::int32_t>::max()))
       ->capture_default_str();
   command
       .add_option("--min-p", args.min_p, "drop tokens less likely than this times the likeliest")
@@ -246,7 +247,7 @@ void add_sampling_options(CLI::App& command, GenerateArguments& args) {
   command
       .add_option("--seed", args.seed,
                   "the same seed gives the same text; default: random, printed at the end")
-      ->check(CLI::Validator(seed_refusal, ""));
+      ->transform(whole_number(0, std::numeric_limits<std::uint64_t>::max()));
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ void run_perplexity(const PerplexityArguments& args) {
   LoadedModel model(open);
   const std::vector<TokenId> tokens =
       args.ids ? parse_token_ids(text) : model.tokenizer().encode(text);
-  print_precision_note(model);
+  print_precision_note(model.model().precision_note());
   const PerplexityResult result = measure(model, tokens, args);
   print_result(args, result);
   write_stderr_line(fmt::format("{} windows of {} tokens, {} tokens scored, the last {} left out",
@@ -72,7 +72,7 @@ void add_perplexity_command(CLI::App& app) {
   args->model.add_to(*command);
   command->add_option("FILE", args->text.file, "the text; -: standard input")->required();
   command->add_option("--window", args->window, "tokens a window")
-      ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 40))
+      ->transform(whole_number(2, std::uint64_t{1} << 40))
       ->capture_default_str();
   command->add_flag("--ids", args->ids, "FILE holds token ids; needs no tokenizer");
   command->add_flag("--json", args->json, "one JSON object, with the value of each window");

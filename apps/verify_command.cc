@@ -72,6 +72,7 @@ VerifyReport compute_report(const VerifyArguments& args) {
 
 void run_verify(const VerifyArguments& args) {
   const VerifyReport report = compute_report(args);
+  print_precision_note(report.precision_note);
   write_stdout(args.json ? report_json(report) : report_text(report));
   if (!report.passed()) throw CLI::RuntimeError(1);
 }

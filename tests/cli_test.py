@@ -97,6 +97,9 @@ class Usage(CliTest):
             (["generate", NANO, "-p", "x", "--chat", "--ids"], "--ids"),
             (["generate", NANO, "-p", "x", "--max-tokens", "-1"], "--max-tokens"),
             (["generate", NANO, "-p", "x", "--max-tokens", "many"], "--max-tokens"),
+            (["generate", NANO, "-p", "x", "-n", "0x3"], "no whole number"),
+            (["generate", NANO, "-p", "x", "-n", "9" * 20], "no whole number"),
+            (["generate", NANO, "-p", "x", "--top-k", "1'000"], "no whole number"),
             (["generate", NANO, "-p", "x", "--seed", "-1"], "--seed"),
             (["generate", NANO, "-p", "x", "--seed", str(2**64)], "--seed"),
             (["generate", NANO, "-p", "x", "--top-k", str(2**31)], "--top-k"),
@@ -104,7 +107,7 @@ class Usage(CliTest):
             (["generate", NANO, "-p", "x", "--temperature", "-1"], "temperature"),
             (["generate", NANO, "-p", "x", "--temperature", "nan"], "temperature"),
             (["generate", NANO, "-p", "x", "--top-p", "0"], "top_p"),
-            (["generate", NANO, "-p", "x", "--top-k", "-1"], "top_k"),
+            (["generate", NANO, "-p", "x", "--top-k", "-1"], "--top-k"),
             (["generate", NANO, "-p", "x", "--activations", "a5"], "--activations"),
             (["generate", NANO, "-p", "x", "--rows", "exact", "--kv", "fp8"], "--kv"),
             (["perplexity", NANO], "FILE"),
@@ -189,6 +192,16 @@ class DamagedModels(CliTest):
         self.assertEqual(result.stderr.count(b"\n"), 1)
 
 
+class Verify(CliTest):
+    def test_says_which_activations_did_not_run_as_asked(self):
+        model = NANO.parent.parent / "tests" / "data" / "golden" / "flash-bf16"
+        golden = model / "golden-qat.safetensors"
+        result = run("verify", model, "--golden", golden, "--activations", "a8")
+        self.expect_done(result)
+        self.assertIn("note: ", result.stderr.decode())
+        self.assertIn("a16", result.stderr.decode())
+
+
 class Generate(CliTest):
     def test_answers_the_recorded_text(self):
         case = greedy_cases()[0]
@@ -208,6 +221,10 @@ class Generate(CliTest):
             run("generate", NANO, *options, stdin=text + "\n"),
         ):
             self.assertEqual(self.expect_done(result), want)
+
+    def test_numbers_are_decimal(self):
+        result = run("generate", NANO, "--json", "--temperature", "0", "-n", "010", "-p", "The")
+        self.assertEqual(len(json.loads(self.expect_done(result))["token_ids"]), 10)
 
     def test_json_is_one_object_and_agrees_with_the_text(self):
         case = greedy_cases()[1]

@@ -284,7 +284,9 @@ VerifyReport verify_golden(std::shared_ptr<const ModelWeights> weights, Backend&
     model_options.max_step_tokens = std::max(model_options.max_step_tokens, prompt.num_prefilled);
   }
   Model model(std::move(weights), backend, model_options);
-  return Verifier(model, backend, golden, progress).run();
+  VerifyReport report = Verifier(model, backend, golden, progress).run();
+  report.precision_note = model.precision_note();
+  return report;
 }
 
 }  // namespace dsv4

@@ -68,6 +68,7 @@ struct VerifyCheck {
 
 struct VerifyReport {
   std::vector<VerifyCheck> checks;  // layer by layer first
+  std::string precision_note;       // Model::precision_note: what did not run as asked
 
   bool passed() const;
   // The first layer with a check that failed.
