@@ -2,30 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "base/error.h"
 #include "numerics/e4m3.h"
 
 namespace dsv4 {
 namespace {
-
-// Exponent of an E4M3 code that is a positive power of two; empty for all others.
-std::optional<int> power_of_two_exponent(std::uint8_t code) {
-  const int exponent = code >> 3;
-  const int mantissa = code & 7;
-  if (code >= 0x80 || code == 0x7F) return std::nullopt;
-  if (exponent > 0) return mantissa == 0 ? std::optional(exponent - 7) : std::nullopt;
-  switch (mantissa) {  // subnormals m / 512
-    case 1:
-      return -9;
-    case 2:
-      return -8;
-    case 4:
-      return -7;
-    default:
-      return std::nullopt;
-  }
-}
 
 DeviceBuffer upload_input_scales(Backend& backend, std::span<const std::optional<float>> scales) {
   std::vector<float> values;
@@ -61,10 +44,11 @@ bool is_foldable(const MatrixView& weight) {
   for (int code = 0; code < 256; ++code) {
     if (!seen[static_cast<std::size_t>(code)] || code == 0)
       continue;  // scale 0: all its values are 0
-    const std::optional<int> exponent = power_of_two_exponent(static_cast<std::uint8_t>(code));
-    if (!exponent.has_value()) return false;
-    low = std::min(low, *exponent);
-    high = std::max(high, *exponent);
+    int exponent = 0;
+    const float fraction = std::frexp(decode_e4m3(static_cast<std::uint8_t>(code)), &exponent);
+    if (fraction != 0.5f) return false;  // no positive power of two; NaN is none
+    low = std::min(low, exponent);
+    high = std::max(high, exponent);
   }
   return high - low <= kMaxFoldableSpan;
 }
