@@ -10,6 +10,7 @@
 
 #include "testing/cases/attention_cases.h"
 #include "testing/comparator.h"
+#include "testing/refusals.h"
 #include "testing/softmax_oracle.h"
 #include "testing/tolerances.h"
 
@@ -266,14 +267,7 @@ TEST_EACH_BACKEND(Attention, RefusalsNameTheField) {
   const auto refusal = [&](auto change) -> std::string {
     DeviceAttention device(backend, c, in);
     change(device.params);
-    try {
-      device.run(backend);
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::kUnsupported) throw;  // the test is skipped
-      EXPECT_EQ(error.code(), ErrorCode::kBadRequest);
-      return error.what();
-    }
-    return "accepted";
+    return refusal_of([&] { device.run(backend); });
   };
   using P = AttentionParams;
   using ::testing::HasSubstr;

@@ -9,6 +9,7 @@
 #include "testing/cases/attention_cases.h"
 #include "testing/cases/dense_attention_cases.h"
 #include "testing/comparator.h"
+#include "testing/refusals.h"
 #include "testing/softmax_oracle.h"
 
 namespace dsv4::testing {
@@ -192,14 +193,7 @@ TEST_EACH_BACKEND(DenseAttention, RefusalsNameTheField) {
   const auto refusal = [&](auto change) -> std::string {
     DeviceDenseAttention device(backend, c, in);
     change(device.params);
-    try {
-      device.run(backend);
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::kUnsupported) throw;  // the test is skipped
-      EXPECT_EQ(error.code(), ErrorCode::kBadRequest);
-      return error.what();
-    }
-    return "accepted";
+    return refusal_of([&] { device.run(backend); });
   };
   using P = DenseAttentionParams;
   using ::testing::HasSubstr;

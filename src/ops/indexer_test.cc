@@ -13,6 +13,7 @@
 
 #include "testing/cases/indexer_cases.h"
 #include "testing/comparator.h"
+#include "testing/refusals.h"
 #include "testing/tolerances.h"
 
 namespace dsv4::testing {
@@ -283,14 +284,7 @@ TEST_EACH_BACKEND(Indexer, RefusalsNameTheField) {
   const auto refusal = [&](auto change) -> std::string {
     DeviceIndexer device(backend, c, in);
     change(device.params);
-    try {
-      device.run(backend);
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::kUnsupported) throw;  // the test is skipped
-      EXPECT_EQ(error.code(), ErrorCode::kBadRequest);
-      return error.what();
-    }
-    return "accepted";
+    return refusal_of([&] { device.run(backend); });
   };
   using P = IndexerParams;
   using ::testing::HasSubstr;

@@ -10,6 +10,7 @@
 
 #include "testing/cases/kv_write_cases.h"
 #include "testing/comparator.h"
+#include "testing/refusals.h"
 #include "testing/row_oracle.h"
 #include "testing/tolerances.h"
 
@@ -206,14 +207,7 @@ TEST_EACH_BACKEND(KvWrite, RefusalsNameTheField) {
   const auto refusal = [&](auto change) -> std::string {
     DeviceKvWrite device(backend, c, in);
     change(device.params);
-    try {
-      device.run(backend);
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::kUnsupported) throw;  // the test is skipped
-      EXPECT_EQ(error.code(), ErrorCode::kBadRequest);
-      return error.what();
-    }
-    return "accepted";
+    return refusal_of([&] { device.run(backend); });
   };
   using P = KvWriteParams;
   using ::testing::HasSubstr;

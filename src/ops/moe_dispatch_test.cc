@@ -9,6 +9,7 @@
 #include "ops/moe.h"
 #include "testing/cases/moe_cases.h"
 #include "testing/comparator.h"
+#include "testing/refusals.h"
 
 namespace dsv4::testing {
 namespace {
@@ -112,14 +113,7 @@ TEST_EACH_BACKEND(MoeCombine, AddsInTheOrderOfTheChoices) {
 template <class Params, class Change>
 std::string refusal(Backend& backend, Params params, Change change) {
   change(params);
-  try {
-    run_op(backend, params);
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::kUnsupported) throw;  // the test is skipped
-    EXPECT_EQ(error.code(), ErrorCode::kBadRequest);
-    return error.what();
-  }
-  return "accepted";
+  return refusal_of([&] { run_op(backend, params); });
 }
 
 TEST_EACH_BACKEND(MoeDispatch, RefusalsNameTheField) {

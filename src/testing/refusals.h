@@ -29,4 +29,18 @@ void expect_refused(const Params& params, std::initializer_list<std::string_view
   ADD_FAILURE() << "accepted, but should be refused with \"" << *parts.begin() << "\"";
 }
 
+// What `run` is refused with, an Error(kBadRequest); "accepted" if it is not. kUnsupported passes
+// through: TEST_EACH_BACKEND skips a backend that lacks the op.
+template <class Run>
+std::string refusal_of(Run run) {
+  try {
+    run();
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kUnsupported) throw;
+    EXPECT_EQ(error.code(), ErrorCode::kBadRequest);
+    return error.what();
+  }
+  return "accepted";
+}
+
 }  // namespace dsv4::testing
