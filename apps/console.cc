@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -90,7 +91,16 @@ std::string printable(std::string_view text) {
 
 bool stdin_is_terminal() { return isatty(STDIN_FILENO) == 1; }
 bool stdout_is_terminal() { return isatty(STDOUT_FILENO) == 1; }
-bool stderr_is_terminal() { return isatty(STDERR_FILENO) == 1; }
+
+bool escapes_work(int descriptor) {
+  const char* const term = std::getenv("TERM");
+  return term != nullptr && std::string_view(term) != "dumb" && isatty(descriptor) == 1;
+}
+
+bool color_is_on(int descriptor) {
+  const char* const no_color = std::getenv("NO_COLOR");
+  return (no_color == nullptr || *no_color == '\0') && escapes_work(descriptor);
+}
 
 InterruptGuard::InterruptGuard() {
   interrupt_flag = 0;
@@ -113,7 +123,7 @@ void ProgressBar::update(std::int64_t done, std::int64_t total, std::string_view
   if (total <= 0) return;
   std::string line = fmt::format("{}: {} of {} {}", what_, done, total, unit_);
   if (!note.empty()) line += fmt::format(", {}", note);
-  if (stderr_is_terminal()) {
+  if (escapes_work(STDERR_FILENO)) {
     const auto filled = static_cast<std::size_t>(
         static_cast<double>(kBarColumns) * static_cast<double>(done) / static_cast<double>(total));
     const std::string bar = std::string(filled, '#') + std::string(kBarColumns - filled, '.');

@@ -31,7 +31,11 @@ std::string printable(std::string_view text);
 
 bool stdin_is_terminal();
 bool stdout_is_terminal();
-bool stderr_is_terminal();
+
+// Whether descriptor 1 or 2 is a terminal that knows escapes: TERM is set and not "dumb".
+bool escapes_work(int descriptor);
+// Whether to colour what goes there: escapes work and NO_COLOR (no-color.org) is unset or empty.
+bool color_is_on(int descriptor);
 
 // Until it is destroyed the first Ctrl-C (SIGINT) or SIGTERM only sets a flag; a second one ends
 // the process.
