@@ -12,6 +12,7 @@ set_source_files_properties(${PROJECT_SOURCE_DIR}/src/runtime/c_api.cc TARGET_DI
 set(dsv4_symbols ${CMAKE_CURRENT_LIST_DIR}/dsv4.map)
 # The objects of the folders that implement include/dsv4: out of an archive nothing would take them.
 add_library(dsv4_library SHARED $<TARGET_OBJECTS:dsv4_runtime> $<TARGET_OBJECTS:dsv4_base>)
+add_library(dsv4::dsv4 ALIAS dsv4_library)  # the name it has in an installation
 target_link_libraries(dsv4_library PRIVATE dsv4_runtime)
 target_link_options(dsv4_library PRIVATE LINKER:--version-script=${dsv4_symbols})
 target_include_directories(dsv4_library INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>

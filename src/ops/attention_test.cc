@@ -138,6 +138,29 @@ TEST_EACH_BACKEND(Attention, NoAttendedRowGivesZeroAndMinusInfinity) {
   }
 }
 
+// Queries of zeros score every row 0, so the LSE is the log of how many rows there are: counted by
+// hand, window rows and compressed rows, at the positions before, at and after a group's last.
+TEST_EACH_BACKEND(Attention, RowsAtTheEdgesOfGroupsCountedByHand) {
+  struct Count {
+    std::int32_t pos;
+    int ratio, raw_rows, comp_rows;
+  };
+  for (const Count& want :
+       {Count{0, 4, 1, 0}, Count{2, 4, 3, 0}, Count{3, 4, 4, 1}, Count{4, 4, 5, 1},
+        Count{6, 4, 7, 1}, Count{7, 4, 8, 2}, Count{8, 4, 8, 2}, Count{126, 128, 8, 0},
+        Count{127, 128, 8, 1}, Count{128, 128, 8, 1}, Count{255, 128, 8, 2}}) {
+    SCOPED_TRACE("position " + std::to_string(want.pos) + " ratio " + std::to_string(want.ratio));
+    AttentionCase c = small_case({want.pos});
+    c.compress_ratio = want.ratio;
+    c.head_dim = 64;
+    AttentionInputs in(c);
+    in.q = HostMatrix(c.spec, 1, c.num_heads * c.head_dim,
+                      std::vector<float>(static_cast<std::size_t>(c.num_heads * c.head_dim)));
+    const auto expected = static_cast<float>(std::log(want.raw_rows + want.comp_rows));
+    for (const float lse : run_attention(backend, c, in).lse) EXPECT_FLOAT_EQ(lse, expected);
+  }
+}
+
 // Every count of selected rows up to the window, and the counts that dispatch tables forget.
 TEST_EACH_BACKEND(Attention, EveryNumberOfIndices) {
   std::vector<std::int64_t> counts = {127, 128, 129, 192, 256, 512, 1152};
