@@ -11,8 +11,8 @@ HWY_BEFORE_NAMESPACE();
 namespace dsv4::cpu {
 namespace HWY_NAMESPACE {
 
-// Adds up floats [n], n a multiple of kPiece, from four places of a piece at once: the fastest of the
-// orders tried. One sequence of addresses gave 25% less, software prefetch in any form as well.
+// Adds up floats [n], n a multiple of kPiece, from four places of a piece at once: the fastest of
+// the orders tried. One sequence of addresses gave 25% less, software prefetch in any form as well.
 constexpr std::int64_t kPiece = 16384;
 float read_floats(const float* x, std::int64_t n) {
   Lanes sums[4];

@@ -38,8 +38,8 @@ constexpr DSV4_HOST_DEVICE std::uint32_t e2m1_half_step_code(std::uint32_t magni
 
 }  // namespace numerics_detail
 
-// The code of x, 0..15. Saturates at +-6 (infinities included); -0 keeps its sign. NaN gives a zero of
-// the opposite sign, as the golden codes have it; a caller that must refuse NaN does so before.
+// The code of x, 0..15. Saturates at +-6 (infinities included); -0 keeps its sign. NaN gives a zero
+// of the opposite sign, as the golden codes have it; a caller that must refuse NaN does so before.
 constexpr DSV4_HOST_DEVICE std::uint8_t encode_e2m1(
     float x, E2m1Rounding rounding = E2m1Rounding::kNearestEven) {
   const std::uint32_t sign = (f32_bits(x) >> 28) & 8u;
