@@ -36,6 +36,7 @@ struct EngineOptions {
   std::int64_t max_step_tokens = 512;  // prompt chunks and drawn tokens of one step together
   int max_waiting_requests = 256;      // beyond those that run
   bool with_tokenizer = true;          // false: token ids only; tokenizer.json is not needed
+  LoadProgressCallback load_progress = nullptr;  // null: nobody is told
 };
 
 struct EngineInfo {

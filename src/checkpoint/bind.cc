@@ -107,7 +107,7 @@ ModelWeights bind_weights(const ModelConfig& config, std::shared_ptr<const Tenso
     }
   }
 
-  Binder binder(*weights.store, names, weights);
+  Binder binder(*weights.store, names, weights, options.progress);
   visit_trunk(config, binder, weights);
   if (bind_draft) visit_draft(config, binder, weights.draft.emplace());
   binder.finish(why_no_draft);
@@ -126,7 +126,7 @@ std::shared_ptr<const ModelWeights> load_checkpoint(const std::filesystem::path&
             "{}: eos_token_id is {}; it must be an integer from 0 to {}",
             (dir / "generation_config.json").string(), id, config.vocab_size - 1);
   }
-  auto store = std::make_shared<const TensorStore>(TensorStore::open(dir));
+  auto store = std::make_shared<const TensorStore>(TensorStore::open(dir, options.progress));
   try {
     auto weights = std::make_shared<ModelWeights>(bind_weights(config, std::move(store), options));
     weights->generation = std::move(generation);

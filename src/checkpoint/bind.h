@@ -11,12 +11,14 @@
 
 #include "checkpoint/model_config.h"
 #include "checkpoint/weights.h"
+#include "dsv4/types.h"
 #include "io/tensor_store.h"
 
 namespace dsv4 {
 
 struct LoadOptions {
   bool with_draft = true;  // bind the draft block if the checkpoint has one
+  LoadProgressCallback progress = nullptr;
 };
 
 // Binds all weights. Checks names, dtypes and shapes against the config; where the store has data,

@@ -48,6 +48,36 @@ TEST(Bind, BundledModelsBindWholeWithTheirDraftBlock) {
   }
 }
 
+TEST(Bind, ProgressCountsAllFilesAndAllTensors) {
+  std::vector<LoadProgress> calls;
+  const auto record = [&calls](const LoadProgress& progress) { calls.push_back(progress); };
+  const auto weights = load_checkpoint(nano_dir(), {.with_draft = false, .progress = record});
+  ASSERT_GE(calls.size(), 4u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(calls[i].stage, LoadProgress::Stage::kFiles);
+    EXPECT_EQ(calls[i].done, static_cast<std::int64_t>(i));
+    EXPECT_EQ(calls[i].total, 1);
+  }
+  std::int64_t done = 0;
+  for (std::size_t i = 2; i < calls.size(); ++i) {
+    EXPECT_EQ(calls[i].stage, LoadProgress::Stage::kTensors);
+    EXPECT_EQ(calls[i].total, std::ssize(weights->store->tensors()));
+    EXPECT_GT(calls[i].done, done);
+    done = calls[i].done;
+  }
+  EXPECT_EQ(done, calls.back().total);  // with the draft block's tensors, which are not bound
+}
+
+TEST(Bind, ProgressMayEndTheLoading) {
+  struct GivenUp {};
+  for (const auto stage : {LoadProgress::Stage::kFiles, LoadProgress::Stage::kTensors}) {
+    const auto give_up = [stage](const LoadProgress& progress) {
+      if (progress.stage == stage) throw GivenUp{};
+    };
+    EXPECT_THROW(load_checkpoint(nano_dir(), {.progress = give_up}), GivenUp);
+  }
+}
+
 // Nothing that is aligned is copied: a loaded model costs its file, and the hash tables.
 TEST(Bind, ViewsPointIntoTheFile) {
   const auto weights = load_checkpoint(golden_dir("flash-nvfp4"));

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <cstring>
+#include <iterator>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -17,6 +18,8 @@ namespace {
 constexpr std::size_t kMaxNamesShown = 6;
 // Copies below this size share chunks: a Pro checkpoint has 140,000 scalars.
 constexpr std::int64_t kCopyChunkBytes = 1 << 20;
+// Tensors from one call of the progress to the next.
+constexpr std::size_t kProgressTensors = 256;
 
 std::string formats_text(unsigned formats) {
   std::vector<std::string_view> names;
@@ -56,6 +59,13 @@ void check_dtype(const TensorInfo& info, DType dtype) {
 
 // ---- accounting
 
+void Binder::report_progress(std::int64_t tensors_done) {
+  if (!progress_) return;
+  progress_({.stage = LoadProgress::Stage::kTensors,
+             .done = tensors_done,
+             .total = std::ssize(names_.entries())});
+}
+
 std::optional<StoredTensor> Binder::take(const std::string& name, std::string_view label) {
   std::optional<StoredTensor> tensor = names_.find(name);
   if (!tensor) {
@@ -64,6 +74,7 @@ std::optional<StoredTensor> Binder::take(const std::string& name, std::string_vi
   }
   const bool is_first_use = used_.insert(tensor->info).second;
   DSV4_CHECK(is_first_use, "{} is bound twice", name);
+  if (used_.size() % kProgressTensors == 0) report_progress(std::ssize(used_));
   for (FormatTotal& total : totals_) {
     if (total.label != label) continue;
     ++total.tensors;
@@ -270,6 +281,7 @@ void Binder::finish(std::string_view why_no_draft) {
   for (const FormatTotal& total : totals_) {
     if (total.tensors > 0) out_.report.totals.push_back(total);
   }
+  report_progress(std::ssize(names_.entries()));
 }
 
 }  // namespace dsv4

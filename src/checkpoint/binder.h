@@ -12,6 +12,7 @@
 
 #include "checkpoint/tensor_names.h"
 #include "checkpoint/tensor_table.h"
+#include "dsv4/types.h"
 
 namespace dsv4 {
 
@@ -24,9 +25,10 @@ void check_dtype(const TensorInfo& info, DType dtype);
 // collected for finish(). Summaries of layers are appended to out.report.
 class Binder final : public TensorVisitor {
  public:
-  // All outlive the binder; `names` is of `store`.
-  Binder(const TensorStore& store, const NamedTensors& names, ModelWeights& out)
-      : store_(store), names_(names), out_(out) {}
+  // All outlive the binder; `names` is of `store`. `progress` may be null.
+  Binder(const TensorStore& store, const NamedTensors& names, ModelWeights& out,
+         const LoadProgressCallback& progress)
+      : store_(store), names_(names), out_(out), progress_(progress) {}
 
   void begin_layer(const std::string& name, bool is_draft) override;
   void end_layer(const LayerWeights& layer) override;
@@ -61,6 +63,7 @@ class Binder final : public TensorVisitor {
     std::string to_string() const;
   };
 
+  void report_progress(std::int64_t tensors_done);
   std::optional<StoredTensor> take(const std::string& name, std::string_view label);
   std::optional<StoredTensor> take_checked(const std::string& name, std::string_view label,
                                            DType dtype, const Shape& shape);
@@ -85,6 +88,7 @@ class Binder final : public TensorVisitor {
   const TensorStore& store_;
   const NamedTensors& names_;
   ModelWeights& out_;
+  const LoadProgressCallback& progress_;
 
   std::unordered_set<const TensorInfo*> used_;
   std::unordered_set<const TensorInfo*> unused_input_scales_;

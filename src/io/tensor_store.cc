@@ -1,6 +1,7 @@
 #include "io/tensor_store.h"
 
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -113,17 +114,25 @@ bool StoredTensor::aligned() const {
   return address % static_cast<std::uintptr_t>(dtype_bytes(info->dtype)) == 0;
 }
 
-TensorStore TensorStore::open(const fs::path& model) {
+TensorStore TensorStore::open(const fs::path& model, const LoadProgressCallback& progress) {
   ModelFiles files = find_model_files(model);
   TensorStore store;
   store.shard_paths_ = std::move(files.shard_paths);
   store.shards_.reserve(store.shard_paths_.size());
+  const auto report = [&](std::int64_t files_done) {
+    if (!progress) return;
+    progress({.stage = LoadProgress::Stage::kFiles,
+              .done = files_done,
+              .total = std::ssize(store.shard_paths_)});
+  };
+  report(0);
   for (const fs::path& path : store.shard_paths_) {
     const SafetensorsFile& shard = store.shards_.emplace_back(SafetensorsFile::open(path));
     const int shard_idx = static_cast<int>(store.shards_.size()) - 1;
     for (const TensorInfo& info : shard.tensors()) {
       store.add_tensor({&info, shard.bytes(info), shard_idx});
     }
+    report(shard_idx + 1);
   }
   if (const auto duplicate = store.index_names()) {
     const StoredTensor& a = store.tensors_[static_cast<std::size_t>(duplicate->first)];

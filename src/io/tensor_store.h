@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "dsv4/types.h"
 #include "io/name_index.h"
 #include "io/safetensors.h"
 
@@ -42,8 +43,10 @@ class TensorStore {
   // lies in exactly the shard that the index names. The index's metadata (total_size) is ignored:
   // it is stale in many converted models. Shards are plain file names in the same directory
   // (symbolic links are followed).
+  // `progress`, if not null, is called before the first file and after each.
   // Throws Error: kNotFound (no model there), kBadCheckpoint, kUnsupported, kBadRequest, kIo.
-  static TensorStore open(const std::filesystem::path& model);
+  static TensorStore open(const std::filesystem::path& model,
+                          const LoadProgressCallback& progress = nullptr);
 
   // Headers without data, to check a model's structure: sizes come from dtype and shape; begin and
   // end are overwritten as if the tensors lay one after the other.

@@ -40,7 +40,7 @@ void RequestHandle::cancel() {
 std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   auto model = std::make_unique<LoadedModel>(model_open_options(options));
   auto impl = std::make_unique<Impl>();
-  impl->has_dspark = model->config().has_dspark;
+  impl->effort_table = effort_table_of(model->config());
   impl->info = describe(*model);
   impl->tokenizer = model->has_tokenizer() ? &model->tokenizer() : nullptr;
   impl->thread = std::make_shared<EngineThread>(std::move(model), options.max_waiting_requests);
@@ -81,13 +81,7 @@ std::string Engine::token_bytes(TokenId token) const {
 
 std::string Engine::chat_prompt(std::string_view json) const {
   find_chat_marks(impl_->require_tokenizer());  // marks that it lacks would be spelled out
-  const JsonValue request = parse_json(json, "the conversation");
-  Conversation conversation = parse_conversation(request);
-  const JsonValue* table = request.find("effort_table");
-  if (impl_->has_dspark && (table == nullptr || table->is_null())) {
-    conversation.options.effort_table = EffortTable::k0731;
-  }
-  return encode_conversation(conversation);
+  return encode_conversation(parse_conversation(json, impl_->effort_table));
 }
 
 }  // namespace dsv4

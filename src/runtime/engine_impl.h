@@ -5,12 +5,13 @@
 
 #include "dsv4/engine.h"
 #include "runtime/engine_thread.h"
+#include "text/conversation.h"
 
 namespace dsv4 {
 
 struct Engine::Impl {
   EngineInfo info;
-  bool has_dspark = false;               // of the release whose effort table is k0731
+  EffortTable effort_table = EffortTable::kInitial;
   const Tokenizer* tokenizer = nullptr;  // of the thread's model; null: opened without
   std::shared_ptr<EngineThread> thread;  // shared with open EngineSessions
 

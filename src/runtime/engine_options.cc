@@ -58,6 +58,7 @@ ModelOpenOptions model_open_options(const EngineOptions& options) {
   open.kv_tokens = options.kv_tokens;
   open.max_sessions = options.max_sessions;
   open.with_tokenizer = options.with_tokenizer;
+  open.load_progress = options.load_progress;
   return open;
 }
 

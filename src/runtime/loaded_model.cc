@@ -52,9 +52,14 @@ Tokenizer load_tokenizer(const std::filesystem::path& model_dir) {
   return Tokenizer::load(model_dir / "tokenizer.json");
 }
 
+EffortTable effort_table_of(const ModelConfig& config) {
+  return config.has_dspark ? EffortTable::k0731 : EffortTable::kInitial;
+}
+
 LoadedModel::LoadedModel(const ModelOpenOptions& options)
     : backend_(open_backend(checked(options).device)),
-      weights_(load_checkpoint(options.model_dir, {.with_draft = options.with_draft})),
+      weights_(load_checkpoint(options.model_dir, {.with_draft = options.with_draft,
+                                                   .progress = options.load_progress})),
       tokenizer_(open_tokenizer(options)),
       generation_(with_eos(*weights_)),
       model_(weights_, *backend_, options.model),

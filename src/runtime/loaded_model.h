@@ -14,6 +14,7 @@
 #include "checkpoint/weights.h"
 #include "kv/kv_cache.h"
 #include "model/model.h"
+#include "text/conversation.h"
 #include "text/tokenizer.h"
 
 namespace dsv4 {
@@ -30,10 +31,13 @@ struct ModelOpenOptions {
   int max_sessions = 1;
   bool with_draft = false;
   bool with_tokenizer = true;  // false: the directory need not have one
+  LoadProgressCallback load_progress = nullptr;
 };
 
 // `model_dir`/tokenizer.json. Throws what Tokenizer::load throws.
 Tokenizer load_tokenizer(const std::filesystem::path& model_dir);
+// The effort table of the release that a checkpoint belongs to.
+EffortTable effort_table_of(const ModelConfig& config);
 
 // Belongs to one thread at a time. Sessions hold parts of the cache: they must not outlive it.
 class LoadedModel {

@@ -223,7 +223,7 @@ void offer_tools(std::vector<JsonValue> tools, std::vector<Message>& messages) {
   messages[0].tools = std::move(tools);
 }
 
-Conversation parse_conversation(const JsonValue& request) {
+Conversation parse_conversation(const JsonValue& request, EffortTable default_table) {
   require_object(request, "the request");
   Conversation conversation;
   const JsonValue* messages = find_field(request, "messages");
@@ -237,6 +237,7 @@ Conversation parse_conversation(const JsonValue& request) {
     offer_tools(parse_tools(*tools, "tools"), conversation.messages);
   }
   EncodeOptions& options = conversation.options;
+  options.effort_table = default_table;
   read_bool(request, "thinking", "", options.thinking);
   read_bool(request, "drop_thinking", "", options.drop_thinking);
   read_bool(request, "add_bos", "", options.add_bos);
@@ -245,8 +246,8 @@ Conversation parse_conversation(const JsonValue& request) {
   return conversation;
 }
 
-Conversation parse_conversation(std::string_view json_text) {
-  return parse_conversation(parse_json(json_text, "the request"));
+Conversation parse_conversation(std::string_view json_text, EffortTable default_table) {
+  return parse_conversation(parse_json(json_text, "the request"), default_table);
 }
 
 }  // namespace dsv4

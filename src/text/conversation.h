@@ -62,9 +62,12 @@ struct Conversation {
 // Reads {messages, tools, thinking, drop_thinking, add_bos, effort, effort_table, context}; all but
 // messages may be absent or null, other fields are ignored. Tools of the request are given to
 // messages[0], before which an empty system message is put unless it is system or developer.
+// `default_table` is the effort table of a request that names none.
 // Throws Error kBadRequest naming the field.
-Conversation parse_conversation(std::string_view json_text);
-Conversation parse_conversation(const JsonValue& request);
+Conversation parse_conversation(std::string_view json_text,
+                                EffortTable default_table = EffortTable::kInitial);
+Conversation parse_conversation(const JsonValue& request,
+                                EffortTable default_table = EffortTable::kInitial);
 
 // Reads a list of messages, e.g. messages of an OpenAI request. `path` begins the error messages.
 std::vector<Message> parse_messages(const JsonValue& messages, std::string_view path);

@@ -61,6 +61,17 @@ TEST(Conversation, EveryFieldOfAMessage) {
   EXPECT_EQ(c.options.effort_table, EffortTable::k0731);
 }
 
+TEST(Conversation, EffortTableIsTheCallersUnlessTheRequestNamesOne) {
+  const std::string_view begin = R"({"messages": [{"role": "user"}])";
+  const auto table = [begin](std::string_view rest) {
+    return parse_conversation(std::string(begin).append(rest), EffortTable::k0731)
+        .options.effort_table;
+  };
+  EXPECT_EQ(table("}"), EffortTable::k0731);
+  EXPECT_EQ(table(R"(, "effort_table": null})"), EffortTable::k0731);
+  EXPECT_EQ(table(R"(, "effort_table": "initial"})"), EffortTable::kInitial);
+}
+
 TEST(Conversation, AbsentNullAndEmptyAreTheDefaults) {
   for (const char* request :
        {R"({"messages": [{"role": "user"}]})",
