@@ -1,0 +1,78 @@
+#include "runtime/question_file.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "text/conversation.h"
+#include "text/json_print.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr std::string_view kWhatToDo =
+    "a line is a JSON object with messages, answer and perhaps kind, id, tools and thinking; "
+    "correct the line or delete it";
+
+bool is_blank(std::string_view line) {
+  return line.find_first_not_of(" \t\r") == std::string_view::npos;
+}
+
+// The member, unless it is absent or null.
+const JsonValue* find_field(const JsonValue& object, std::string_view field) {
+  const JsonValue* value = object.find(field);
+  return value == nullptr || value->is_null() ? nullptr : value;
+}
+
+const std::string& string_of(const JsonValue& value, std::string_view field) {
+  require(value.as_string() != nullptr, ErrorCode::kBadRequest, "{} must be a string", field);
+  return *value.as_string();
+}
+
+std::string id_of(const JsonValue& value) {
+  if (const auto* integer = std::get_if<JsonInteger>(&value.data)) return integer->digits;
+  require(value.as_string() != nullptr, ErrorCode::kBadRequest,
+          "id must be a string or an integer");
+  return *value.as_string();
+}
+
+// Messages lack the place.
+Question parse_question(std::string_view line) {
+  const JsonValue object = parse_json(line, "the line");
+  Question question;
+  question.thinking = parse_conversation(object).options.thinking;
+  const JsonValue* answer = find_field(object, "answer");
+  require(answer != nullptr, ErrorCode::kBadRequest, "answer is missing");
+  question.answer = string_of(*answer, "answer");
+  const JsonValue* kind = find_field(object, "kind");
+  question.kind = kind == nullptr ? "all" : string_of(*kind, "kind");
+  if (const JsonValue* id = find_field(object, "id")) question.id = id_of(*id);
+  question.conversation = line;
+  return question;
+}
+
+}  // namespace
+
+std::vector<Question> parse_questions(std::string_view text, std::string_view name) {
+  std::vector<Question> questions;
+  std::int64_t line_number = 0;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = text.substr(begin, end - begin);
+    begin = end + 1;
+    ++line_number;
+    if (is_blank(line)) continue;
+    const std::string place = fmt::format("{}:{}", name, line_number);
+    try {
+      Question& question = questions.emplace_back(parse_question(line));
+      question.place = place;
+      question.line = line_number;
+    } catch (const Error& error) {
+      fail(error.code(), "{}: {}; {}", place, error.what(), kWhatToDo);
+    }
+  }
+  require(!questions.empty(), ErrorCode::kBadRequest, "{}: there is no question in it; {}", name,
+          "give a file with one JSON object a line");
+  return questions;
+}
+
+}  // namespace dsv4
