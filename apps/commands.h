@@ -13,9 +13,13 @@ namespace dsv4 {
 
 inline constexpr int kExitInterrupted = 130;  // 128 + SIGINT, as shells report it
 
+void add_completion_command(CLI::App& app);
+void add_eval_command(CLI::App& app);
 void add_generate_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
+void add_parse_command(CLI::App& app);
 void add_perplexity_command(CLI::App& app);
+void add_prompt_command(CLI::App& app);
 void add_tokenize_command(CLI::App& app);
 void add_verify_command(CLI::App& app);
 

@@ -6,13 +6,18 @@
 
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstring>
+#include <memory>
 
 #include "base/error.h"
 #include "console.h"
+#include "text/utf8.h"
 
 namespace dsv4 {
 namespace {
+
+constexpr std::chrono::milliseconds kQuietLoad{500};
 
 Activations activations_of(const std::string& name) {
   if (name == "a16") return Activations::kA16;
@@ -79,6 +84,7 @@ bool separates_ids(char c) { return std::string_view(" \t\r\n,[]").find(c) != st
 void ModelArguments::add_model_dir(CLI::App& command) {
   command
       .add_option("MODEL", model_dir, "directory of the model (config.json, *.safetensors, ...)")
+      ->type_name("DIR")
       ->required();
 }
 
@@ -86,9 +92,10 @@ void ModelArguments::add_to(CLI::App& command) {
   add_model_dir(command);
   std::string devices;
   for (const std::string& name : available_backends()) {
-    devices += (devices.empty() ? "" : ", ") + name;
+    devices += (devices.empty() ? "" : ",") + name;
   }
-  command.add_option("--device", device, "where to compute; this build has: " + devices)
+  command.add_option("--device", device, "where to compute: a backend of this build")
+      ->type_name("{" + devices + "}")
       ->capture_default_str();
   command
       .add_option("--activations", activations,
@@ -125,7 +132,42 @@ ModelOpenOptions ModelArguments::open_options() const {
   options.model_dir = model_dir;
   options.device = device;
   options.model = model_options();
+  options.load_progress = load_progress_bar();
   return options;
+}
+
+EngineOptions ModelArguments::engine_options() const {
+  model_options();  // throws what it must
+  EngineOptions options;
+  options.model_dir = model_dir;
+  options.device = device;
+  options.activations = activations;
+  options.rows = rows;
+  options.kv = kv;
+  options.load_progress = load_progress_bar();
+  return options;
+}
+
+LoadProgressCallback load_progress_bar() {
+  using Clock = std::chrono::steady_clock;
+  struct Bar {
+    std::optional<Clock::time_point> begin;
+    LoadProgress::Stage stage = LoadProgress::Stage::kFiles;
+    std::optional<ProgressBar> shown;
+  };
+  const auto bar = std::make_shared<Bar>();  // callbacks are copied
+  return [bar](const LoadProgress& progress) {
+    InterruptGuard::check();
+    if (!bar->begin) bar->begin = Clock::now();
+    if (!bar->shown || bar->stage != progress.stage) {
+      const bool opens_files = progress.stage == LoadProgress::Stage::kFiles;
+      bar->stage = progress.stage;
+      bar->shown.emplace(opens_files ? "opening the model" : "loading the model",
+                         opens_files ? "files" : "tensors", *bar->begin + kQuietLoad);
+    }
+    bar->shown->update(progress.done, progress.total);
+    if (progress.done == progress.total) bar->shown.reset();
+  };
 }
 
 void print_precision_note(std::string_view note) {
@@ -146,11 +188,25 @@ CLI::Validator whole_number(std::uint64_t low, std::uint64_t high) {
   return {refusal, ""};
 }
 
+std::string valid_text(const std::string& text, std::string_view what) {
+  if (valid_utf8_prefix(text) == text.size()) return text;
+  write_stderr_line(
+      fmt::format("note: {} is not valid UTF-8; invalid bytes are read as U+FFFD", what));
+  std::string valid;
+  append_final_utf8(text, valid);
+  return valid;
+}
+
 std::string TextSource::read(std::string_view usage) const {
   if (text) return *text;
   if (file && *file != "-") return read_file(*file);
   if (!file && stdin_is_terminal()) throw CLI::ValidationError("input", std::string(usage));
-  return read_all(STDIN_FILENO, "standard input");
+  return read_all(STDIN_FILENO, name());
+}
+
+std::string TextSource::name() const {
+  if (text) return "the text";
+  return file && *file != "-" ? *file : "standard input";
 }
 
 std::vector<TokenId> parse_token_ids(std::string_view text) {

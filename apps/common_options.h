@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "dsv4/engine.h"
 #include "dsv4/types.h"
 #include "runtime/loaded_model.h"
 
@@ -28,9 +29,15 @@ struct ModelArguments {
   void add_to(CLI::App& command);
   // Throws CLI::ValidationError for --kv fp8 with --rows exact.
   ModelOptions model_options() const;
-  // model_dir, device and model; the rest as it stands in ModelOpenOptions.
+  // model_dir, device, model and load_progress; the rest as it stands in ModelOpenOptions.
   ModelOpenOptions open_options() const;
+  // The same for the public engine.
+  EngineOptions engine_options() const;
 };
+
+// A bar on stderr for a model that takes more than half a second to load. Ctrl-C ends the loading
+// with Interrupted while an InterruptGuard stands.
+LoadProgressCallback load_progress_bar();
 
 // A model's note on precision, if it has one (not empty), to stderr.
 void print_precision_note(std::string_view note);
@@ -38,6 +45,9 @@ void print_precision_note(std::string_view note);
 // Takes a decimal number from `low` to `high` and nothing else: the option parser itself reads 010
 // as eight, 0x3 as three, -1 as 2^64 - 1, and what is too large as the largest.
 CLI::Validator whole_number(std::uint64_t low, std::uint64_t high);
+
+// `text` with invalid UTF-8 as U+FFFD, and then a note on stderr. `what` such as "the prompt".
+std::string valid_text(const std::string& text, std::string_view what);
 
 // A text given in exactly one way: as an argument, as a file, or on stdin.
 struct TextSource {
@@ -47,6 +57,8 @@ struct TextSource {
   // Reads it, up to kMaxTextBytes. Stdin is read when neither is set and it is not a terminal; a
   // terminal throws CLI::ValidationError with `usage`. Throws Error: kNotFound, kIo, kBadRequest.
   std::string read(std::string_view usage) const;
+  // What it reads, for messages.
+  std::string name() const;
 };
 
 // Token ids separated by spaces, commas or line breaks; brackets around them are allowed. Throws

@@ -61,6 +61,11 @@ void write_stdout(std::string_view text) {
   throw OutputClosed{fmt::format("cannot write to standard output: {}", std::strerror(error))};
 }
 
+void write_text(std::string_view text) {
+  write_stdout(text);
+  if (stdout_is_terminal() && !text.empty() && text.back() != '\n') write_stdout("\n");
+}
+
 void write_stderr_line(std::string_view text) {
   write_all(STDERR_FILENO, std::string(text) + "\n");
 }
@@ -112,15 +117,16 @@ void InterruptGuard::check() {
   if (interrupted()) throw Interrupted{};
 }
 
-ProgressBar::ProgressBar(std::string what, std::string unit)
-    : what_(std::move(what)), unit_(std::move(unit)) {}
+ProgressBar::ProgressBar(std::string what, std::string unit,
+                         std::chrono::steady_clock::time_point shown_from)
+    : what_(std::move(what)), unit_(std::move(unit)), shown_from_(shown_from) {}
 
 ProgressBar::~ProgressBar() {
   if (drawn_) write_all(STDERR_FILENO, kClearLine);
 }
 
 void ProgressBar::update(std::int64_t done, std::int64_t total, std::string_view note) {
-  if (total <= 0) return;
+  if (total <= 0 || std::chrono::steady_clock::now() < shown_from_) return;
   std::string line = fmt::format("{}: {} of {} {}", what_, done, total, unit_);
   if (!note.empty()) line += fmt::format(", {}", note);
   if (escapes_work(STDERR_FILENO)) {

@@ -2,6 +2,7 @@
 // suits a terminal or a pipe; a clean end on Ctrl-C or a closed pipe.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -22,6 +23,8 @@ void prepare_console();
 
 // Writes all of `text`, unbuffered. Throws OutputClosed.
 void write_stdout(std::string_view text);
+// The same, and on a terminal a final line break if it lacks one; in a pipe the text is exact.
+void write_text(std::string_view text);
 // Writes "text\n"; failure is ignored.
 void write_stderr_line(std::string_view text);
 
@@ -54,8 +57,10 @@ class InterruptGuard {
 // A bar on a terminal, redrawn in place; elsewhere a line at each tenth of the work. On stderr.
 class ProgressBar {
  public:
-  // `what` such as "reading the prompt"; `unit` such as "tokens".
-  ProgressBar(std::string what, std::string unit);
+  // `what` such as "reading the prompt"; `unit` such as "tokens". Shows nothing before
+  // `shown_from`.
+  ProgressBar(std::string what, std::string unit,
+              std::chrono::steady_clock::time_point shown_from = {});
   // Removes the bar from a terminal.
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
@@ -66,6 +71,7 @@ class ProgressBar {
 
  private:
   std::string what_, unit_;
+  std::chrono::steady_clock::time_point shown_from_;
   bool drawn_ = false;  // a bar stands on the terminal
   std::int64_t tenths_ = 0;
 };

@@ -14,7 +14,6 @@
 #include "console.h"
 #include "runtime/generate.h"
 #include "text/chat_prompt.h"
-#include "text/utf8.h"
 
 namespace dsv4 {
 namespace {
@@ -48,10 +47,7 @@ void drop_final_line_break(std::string& text) {
 std::string read_prompt(const GenerateArguments& args) {
   std::string text = args.prompt.read(kNoPrompt);
   if (!args.prompt.text) drop_final_line_break(text);
-  if (valid_utf8_prefix(text) != text.size()) {
-    write_stderr_line("note: the prompt is not valid UTF-8; invalid bytes are read as U+FFFD");
-  }
-  return text;
+  return valid_text(text, "the prompt");
 }
 
 // The tokenizer of a model is needed before the model: the prompt's length sizes the cache.
@@ -59,8 +55,8 @@ std::vector<TokenId> prompt_ids(const GenerateArguments& args, const Tokenizer* 
                                 const ModelConfig& config) {
   const std::string text = read_prompt(args);
   if (args.chat) {
-    return encode_single_turn(*tokenizer,
-                              {.user = text, .system = args.system, .thinking = args.think});
+    const std::string system = valid_text(args.system, "the system message");
+    return encode_single_turn(*tokenizer, {.user = text, .system = system, .thinking = args.think});
   }
   std::vector<TokenId> ids = args.ids ? parse_token_ids(text) : tokenizer->encode(text);
   if (!args.no_bos && (ids.empty() || ids.front() != config.bos_id)) {
@@ -211,7 +207,7 @@ void add_prompt_options(CLI::App& command, GenerateArguments& args) {
   command
       .add_option("--prompt-file", args.prompt.file,
                   "read the prompt from FILE (-: standard input), without one final line break")
-      ->option_text("FILE")
+      ->type_name("FILE")
       ->excludes(text);
   CLI::Option* chat =
       command.add_flag("--chat", args.chat, "the prompt is a user's message; the model answers it");

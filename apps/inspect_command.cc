@@ -80,9 +80,10 @@ std::string layer_text(const BindReport& report) {
   std::string out = fmt::format("{:<12}{:<12}{:<10}{:<20}{}\n", "layer", "attention", "router",
                                 "dense matrices", "experts");
   for (const LayerSummary& layer : report.layers) {
-    out += fmt::format(
-        "{:<12}{:<12}{:<10}{:<20}{}\n", printable(layer.name), attention_kind(layer.compress_ratio),
-        layer.routed_by_hash ? "hash" : "score", layer.linear_formats, layer.expert_formats);
+    out +=
+        fmt::format("{:<12}{:<12}{:<10}{:<20}{} {}\n", printable(layer.name),
+                    attention_kind(layer.compress_ratio), layer.routed_by_hash ? "hash" : "score",
+                    layer.linear_formats, layer.num_experts, layer.expert_formats);
   }
   return out;
 }
@@ -156,6 +157,7 @@ nlohmann::ordered_json report_json(const ModelWeights& weights) {
                       {"compress_ratio", layer.compress_ratio},
                       {"router", layer.routed_by_hash ? "hash" : "score"},
                       {"linears", layer.linear_formats},
+                      {"num_experts", layer.num_experts},
                       {"experts", layer.expert_formats}});
   }
   for (const FormatTotal& total : report.totals) {
@@ -180,8 +182,9 @@ nlohmann::ordered_json report_json(const ModelWeights& weights) {
 }
 
 void run_inspect(const InspectArguments& args) {
+  const InterruptGuard guard;
   const std::shared_ptr<const ModelWeights> weights =
-      load_checkpoint(args.model.model_dir, {.with_draft = true});
+      load_checkpoint(args.model.model_dir, {.with_draft = true, .progress = load_progress_bar()});
   if (args.json) {
     write_stdout(report_json(*weights).dump() + "\n");
     return;

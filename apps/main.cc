@@ -11,6 +11,7 @@
 #include "commands.h"
 #include "console.h"
 #include "dsv4/error.h"
+#include "help_format.h"
 
 namespace dsv4 {
 namespace {
@@ -25,6 +26,7 @@ void print_broken_invariant(std::string_view message) {
 
 void add_commands(CLI::App& app) {
   app.name("dsv4");
+  app.formatter(make_help_formatter());  // commands inherit it
   app.set_version_flag("--version", "dsv4 " DSV4_VERSION);
   app.require_subcommand(1);
   app.footer(
@@ -32,13 +34,19 @@ void add_commands(CLI::App& app) {
       "  dsv4 generate models/nano --chat -p 'Who founded Ostholm?'\n"
       "  dsv4 inspect models/nano\n"
       "  dsv4 perplexity models/nano models/nano/held_out.txt\n"
+      "  dsv4 eval models/nano --questions models/nano/questions.jsonl --limit 2\n"
       "  echo 'Hello' | dsv4 tokenize models/nano\n"
+      "  source <(dsv4 completion bash)\n"
       "\n"
       "'dsv4 COMMAND --help' explains a command. Exit codes: 0 done, 1 failed, 2 bad usage,\n"
       "130 interrupted.");
+  add_completion_command(app);
+  add_eval_command(app);
   add_generate_command(app);
   add_inspect_command(app);
+  add_parse_command(app);
   add_perplexity_command(app);
+  add_prompt_command(app);
   add_tokenize_command(app);
   add_verify_command(app);
 }

@@ -70,7 +70,9 @@ void add_perplexity_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("perplexity", "measure how well a model predicts a text");
   const auto args = std::make_shared<PerplexityArguments>();
   args->model.add_to(*command);
-  command->add_option("FILE", args->text.file, "the text; -: standard input")->required();
+  command->add_option("FILE", args->text.file, "the text; -: standard input")
+      ->type_name("")
+      ->required();
   command->add_option("--window", args->window, "tokens a window")
       ->transform(whole_number(2, std::uint64_t{1} << 40))
       ->capture_default_str();

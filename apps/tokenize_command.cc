@@ -22,9 +22,7 @@ void print_text(const TokenizeArguments& args, const std::string& text) {
     write_stdout(nlohmann::ordered_json{{"text", text}}.dump() + "\n");
     return;
   }
-  write_stdout(text);
-  // In a pipe the text is exact.
-  if (stdout_is_terminal() && !text.empty() && text.back() != '\n') write_stdout("\n");
+  write_text(text);
 }
 
 void print_ids(const TokenizeArguments& args, const Tokenizer& tokenizer,
@@ -63,7 +61,7 @@ void add_tokenize_command(CLI::App& app) {
   command
       ->add_option("--file", args->input.file,
                    "read the input from FILE (-: standard input), every byte of it")
-      ->option_text("FILE")
+      ->type_name("FILE")
       ->excludes(text);
   command->add_flag("--ids", args->ids, "the input is token ids; print their text");
   command->add_flag("--json", args->json, "one JSON object: ids and the text of each token");

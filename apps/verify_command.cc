@@ -63,8 +63,9 @@ VerifyReport compute_report(const VerifyArguments& args) {
   const InterruptGuard guard;
   const std::unique_ptr<Backend> backend = open_backend(args.model.device);
   ProgressBar bar("verifying", "tokens");
-  return verify_golden(load_checkpoint(args.model.model_dir), *backend, args.model.model_options(),
-                       args.golden, [&bar](std::int64_t done, std::int64_t total) {
+  return verify_golden(load_checkpoint(args.model.model_dir, {.progress = load_progress_bar()}),
+                       *backend, args.model.model_options(), args.golden,
+                       [&bar](std::int64_t done, std::int64_t total) {
                          InterruptGuard::check();
                          bar.update(done, total);
                        });
@@ -87,6 +88,7 @@ void add_verify_command(CLI::App& app) {
   command
       ->add_option("--golden", args->golden,
                    "safetensors file of the recorded values, with prompts.json beside it")
+      ->type_name("FILE")
       ->required();
   command->add_flag("--json", args->json, "one JSON object, with all figures");
   command->footer(

@@ -1,5 +1,5 @@
-# The shared library of the public API, and what an installation holds: headers, library, program,
-# a CMake package (find_package(dsv4), target dsv4::dsv4) and a pkg-config file.
+# The shared library of the public API, and what an installation holds: headers, library, program
+# with its completions, a CMake package (find_package(dsv4), target dsv4::dsv4) and a pkg-config file.
 #
 # Only the API's symbols are exported (dsv4.map), so that an embedder's own fmt or JSON library meets
 # none of ours.
@@ -36,6 +36,12 @@ configure_file(${CMAKE_CURRENT_LIST_DIR}/dsv4.pc.in dsv4.pc @ONLY)
 install(TARGETS dsv4_library EXPORT dsv4-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET dsv4)
   install(TARGETS dsv4 RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  # Where the shells look for completions.
+  set(dsv4_completions ${PROJECT_BINARY_DIR}/apps)
+  install(FILES ${dsv4_completions}/dsv4.bash RENAME dsv4
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  install(FILES ${dsv4_completions}/dsv4.zsh RENAME _dsv4 DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+  install(FILES ${dsv4_completions}/dsv4.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/dsv4 DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT dsv4-targets NAMESPACE dsv4:: DESTINATION ${DSV4_CMAKE_DIR})

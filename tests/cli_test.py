@@ -12,64 +12,61 @@ import shutil
 import signal
 import struct
 import subprocess
-import sys
-import tempfile
-import unittest
-from pathlib import Path
 
-PROGRAM = ""
-NANO = Path()
-EOS = "<｜end▁of▁sentence｜>"
-DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
-TIMEOUT_S = 1500  # only against hanging; ctest has the limit
-COMMANDS = ["generate", "inspect", "perplexity", "tokenize", "verify"]
+from cli_testing import (
+    BAD_USAGE,
+    DONE,
+    EOS,
+    FAILED,
+    INTERRUPTED,
+    NANO,
+    PROGRAM,
+    SOURCE,
+    TIMEOUT_S,
+    CliTest,
+    load_tests,
+    main,
+    run,
+)
+
+COMMANDS = [
+    "completion",
+    "eval",
+    "generate",
+    "inspect",
+    "parse",
+    "perplexity",
+    "prompt",
+    "tokenize",
+    "verify",
+]
 GREEDY = ["--chat", "--temperature", "0", "--activations", "a16"]
 
 
-def run(*arguments, stdin=b"", **kwargs):
-    if isinstance(stdin, str):
-        stdin = stdin.encode()
-    return subprocess.run(
-        [PROGRAM, *map(str, arguments)], input=stdin, capture_output=True, timeout=TIMEOUT_S, **kwargs
-    )
+def remove_last_expert(path, layer):
+    """Writes the checkpoint anew with the last of `layer`'s 8 experts cut off, as pruning does."""
+    data = path.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header, payload = {}, b""
+    for name, info in json.loads(data[8 : 8 + size]).items():
+        if name.startswith(f"{layer}.ffn.experts.7."):
+            continue
+        if name != "__metadata__":
+            begin, end = (8 + size + offset for offset in info["data_offsets"])
+            tensor = data[begin:end]
+            if name.startswith(f"{layer}.ffn.gate."):  # a row an expert
+                tensor = tensor[: len(tensor) * 7 // 8]
+                info["shape"][0] = 7
+            info["data_offsets"] = [len(payload), len(payload) + len(tensor)]
+            payload += tensor
+        header[name] = info
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + payload)
 
 
 def greedy_cases():
     return json.loads((NANO / "greedy.json").read_text(encoding="utf-8"))
-
-
-class CliTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-
-    def write(self, name, data):
-        path = self.folder / name
-        path.write_bytes(data if isinstance(data, bytes) else data.encode())
-        return path
-
-    def copy_of_nano(self, without=()):
-        model = self.folder / "model"
-        model.mkdir()
-        for name in ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json"]:
-            if name not in without:
-                shutil.copy(NANO / name, model / name)
-        return model
-
-    def expect_done(self, result):
-        self.assertEqual(result.returncode, DONE, result.stderr.decode())
-        return result.stdout.decode()
-
-    def expect_error(self, result, exit_code, *parts):
-        """One line on stderr that holds `parts`, and nothing on stdout."""
-        message = result.stderr.decode()
-        self.assertEqual(result.returncode, exit_code, message)
-        self.assertEqual(result.stdout, b"")
-        self.assertEqual(message.count("\n"), 1, message)
-        self.assertTrue(message.startswith("dsv4: "), message)
-        for part in parts:
-            self.assertIn(part, message)
 
 
 class Usage(CliTest):
@@ -78,6 +75,8 @@ class Usage(CliTest):
             result = run(*command, "--help")
             self.assertIn("dsv4 " + (command[0] if command else "generate"), self.expect_done(result))
             self.assertIn("Examples:", result.stdout.decode())
+            for line in result.stdout.decode().splitlines():
+                self.assertLessEqual(len(line), 100)
             self.assertEqual(result.stderr, b"")
 
     def test_version(self):
@@ -194,7 +193,7 @@ class DamagedModels(CliTest):
 
 class Verify(CliTest):
     def test_says_which_activations_did_not_run_as_asked(self):
-        model = NANO.parent.parent / "tests" / "data" / "golden" / "flash-bf16"
+        model = SOURCE / "tests" / "data" / "golden" / "flash-bf16"
         golden = model / "golden-qat.safetensors"
         result = run("verify", model, "--golden", golden, "--activations", "a8")
         self.expect_done(result)
@@ -287,6 +286,20 @@ class Generate(CliTest):
             with self.subTest(text=text):
                 result = run("generate", NANO, "-n", "3", "--json", "--seed", "1", stdin=text)
                 json.loads(self.expect_done(result))
+
+    def test_invalid_utf8_is_noted_wherever_text_comes_from(self):
+        note = "is not valid UTF-8; invalid bytes are read as U+FFFD"
+        result = run("generate", NANO, "-n", "1", stdin=b"a\xff")
+        self.assertIn(f"note: the prompt {note}\n", result.stderr.decode())
+        bad = [b"--chat", b"--system", b"a\xff", b"-p", b"hi"]
+        command = [os.fsencode(PROGRAM), b"generate", os.fsencode(NANO), b"-n", b"1", b"--json", *bad]
+        result = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S)
+        ids = json.loads(self.expect_done(result))["prompt_token_ids"]
+        self.assertIn(f"note: the system message {note}\n", result.stderr.decode())
+        command[command.index(b"a\xff")] = "a\ufffd".encode()
+        result = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S)
+        self.assertEqual(json.loads(self.expect_done(result))["prompt_token_ids"], ids)
+        self.assertNotIn("UTF-8", result.stderr.decode())
 
     def test_bad_ids_and_files(self):
         command = ["generate", NANO, "-n", "1"]
@@ -399,6 +412,18 @@ class Inspect(CliTest):
         self.assertEqual(size, os.path.getsize(NANO / "model.safetensors") - 8 - header)
 
 
+    def test_experts_of_a_pruned_layer_are_its_own(self):
+        model = self.copy_of_nano()
+        remove_last_expert(model / "model.safetensors", "layers.5")
+        result = run("inspect", model)
+        rows = [line for line in self.expect_done(result).splitlines() if "MXFP4" in line]
+        counts = {row.split()[0]: row.split()[-2:] for row in rows if row.split()[-1] == "MXFP4"}
+        self.assertEqual(counts["layers.4"], ["8", "MXFP4"])
+        self.assertEqual(counts["layers.5"], ["7", "MXFP4"])
+        reply = json.loads(self.expect_done(run("inspect", model, "--json")))
+        self.assertEqual([layer["num_experts"] for layer in reply["layers"]], [8] * 5 + [7, 8])
+
+
 class Perplexity(CliTest):
     def test_small_windows(self):
         text = (NANO / "held_out.txt").read_bytes()[:600]
@@ -420,6 +445,8 @@ class Perplexity(CliTest):
 
 
 class PerplexityOfHeldOutText(CliTest):
+    slow = True
+
     def test_recorded_value(self):
         """models/nano/README.md: 1.8153 over 8 windows, the first alone 1.6190 (a16)."""
         result = run("perplexity", NANO, NANO / "held_out.txt", "--activations", "a16", "--json")
@@ -432,13 +459,5 @@ class PerplexityOfHeldOutText(CliTest):
         )
 
 
-def load_tests(loader, standard_tests, pattern):
-    suite = unittest.TestSuite()
-    for case in (Usage, DamagedModels, Generate, Endings, Tokenize, Inspect, Perplexity):
-        suite.addTests(loader.loadTestsFromTestCase(case))
-    return suite
-
-
 if __name__ == "__main__":
-    PROGRAM, NANO = sys.argv[1], Path(sys.argv[2]) / "models" / "nano"
-    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
+    main()

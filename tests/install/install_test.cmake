@@ -51,6 +51,14 @@ cmake_path(GET pc_dir PARENT_PATH lib_dir)
 run(ignored ${CC} ${CMAKE_CURRENT_LIST_DIR}/user.c -o ${WORK_DIR}/user_pc ${flags} -Wl,-rpath,${lib_dir})
 expect_output("vocabulary of 2048" ${WORK_DIR}/user_pc ${MODEL_DIR})
 
+# The shells find what completes the program's words.
+foreach(script bash-completion/completions/dsv4 zsh/site-functions/_dsv4 fish/vendor_completions.d/dsv4.fish)
+  file(READ ${WORK_DIR}/prefix/share/${script} text)
+  if(NOT text MATCHES "perplexity")
+    message(FATAL_ERROR "${script} does not complete dsv4's commands: ${text}")
+  endif()
+endforeach()
+
 # Only API symbols leave the library.
 file(GLOB library ${lib_dir}/libdsv4.so)
 run(symbols nm -DC --defined-only ${library})
