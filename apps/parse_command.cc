@@ -34,7 +34,8 @@ std::string read_completion(const ParseArguments& args) {
 
 // The list of tools in a request, or the list alone.
 ToolParameters read_tools(const std::string& path) {
-  const JsonValue file = parse_json(TextSource{.text = {}, .file = path}.read({}), path);
+  const TextSource source{.text = {}, .file = path};
+  const JsonValue file = parse_json(source.read({}), source.name());
   const JsonValue* tools = file.as_object() != nullptr ? file.find("tools") : &file;
   require(tools != nullptr, ErrorCode::kBadRequest,
           "{}: the object has no tools; give a list of tools or an object with one", path);
