@@ -1,6 +1,7 @@
 #include "help_format.h"
 
 #include <string>
+#include <string_view>
 
 namespace dsv4 {
 namespace {
@@ -20,6 +21,15 @@ std::string broken_into_lines(std::string text, std::size_t columns) {
 
 class HelpFormatter final : public CLI::Formatter {
  public:
+  // "{a,b}" for "TEXT:{a,b}": the list says all.
+  std::string make_option_opts(const CLI::Option* option) const override {
+    std::string text = CLI::Formatter::make_option_opts(option);
+    constexpr std::string_view kText = " TEXT:{";
+    const std::size_t at = text.find(kText);
+    if (at != std::string::npos) text.replace(at, kText.size(), " {");
+    return text;
+  }
+
   std::string make_option_desc(const CLI::Option* option) const override {
     return broken_into_lines(option->get_description(), kColumns - get_column_width());
   }

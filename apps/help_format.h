@@ -1,4 +1,5 @@
-// help_format.h: how --help is laid out: as CLI11 does it, with descriptions broken into lines.
+// help_format.h: how --help is laid out: as CLI11 does it, with descriptions broken into lines and
+// lists of words without a type.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -50,6 +50,7 @@ class Usage(CliTest):
             self.assertIn("Examples:", result.stdout.decode())
             for line in result.stdout.decode().splitlines():
                 self.assertLessEqual(len(line), 100)
+            self.assertNotIn("TEXT:", result.stdout.decode())
             self.assertEqual(result.stderr, b"")
 
     def test_version(self):
