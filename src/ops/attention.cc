@@ -11,7 +11,7 @@
 namespace dsv4 {
 namespace {
 
-void check_softmax_scale(std::string_view field, float softmax_scale) {
+void check_softmax_scale(const FieldPath& field, float softmax_scale) {
   require(std::isfinite(softmax_scale), ErrorCode::kBadRequest, "{} is {}, must be finite", field,
           softmax_scale);
 }

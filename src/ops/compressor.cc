@@ -1,8 +1,6 @@
 // Refusals, cost and state size of the compressor's two ops.
 #include "ops/compressor.h"
 
-#include <string>
-
 #include "base/error.h"
 #include "ops/op_checks.h"
 
@@ -15,26 +13,27 @@ std::int64_t token_width(const CompressorTokens& tokens) {
   return (tokens.overlapping ? 2 : 1) * tokens.row_dim;
 }
 
-void check_tokens(const std::string& op, const CompressorTokens& tokens) {
-  const std::string field = op + ".tokens.";
-  check_at_least(field + "compress_ratio", tokens.compress_ratio, 1);
-  check_at_least(field + "row_dim", tokens.row_dim, 1);
-  check_matrix(field + "values", tokens.values, kF32Format);
-  check_matrix(field + "scores", tokens.scores, kF32Format);
+void check_tokens(const FieldPath& op, const CompressorTokens& tokens) {
+  const FieldPath field = op.member("tokens");
+  check_at_least(field.member("compress_ratio"), tokens.compress_ratio, 1);
+  check_at_least(field.member("row_dim"), tokens.row_dim, 1);
+  check_matrix(field.member("values"), tokens.values, kF32Format);
+  check_matrix(field.member("scores"), tokens.scores, kF32Format);
   const char* const width = tokens.overlapping ? "2 row_dim" : "row_dim";
-  check_equal(field + "values.cols", tokens.values.cols, width, token_width(tokens));
-  check_equal(field + "scores.cols", tokens.scores.cols, width, token_width(tokens));
-  check_equal(field + "scores.rows", tokens.scores.rows, "values.rows", tokens.values.rows);
-  check_pointer(field + "ape", tokens.ape, "[compress_ratio, values.cols]");
-  check_at_least(field + "num_sequences", tokens.num_sequences, 0);
+  check_equal(field.member("values.cols"), tokens.values.cols, width, token_width(tokens));
+  check_equal(field.member("scores.cols"), tokens.scores.cols, width, token_width(tokens));
+  check_equal(field.member("scores.rows"), tokens.scores.rows, "values.rows", tokens.values.rows);
+  check_pointer(field.member("ape"), tokens.ape, "[compress_ratio, values.cols]");
+  check_at_least(field.member("num_sequences"), tokens.num_sequences, 0);
   check_at_least(
-      field + "state_stride", tokens.state_stride,
+      field.member("state_stride"), tokens.state_stride,
       compressor_state_floats(tokens.compress_ratio, tokens.overlapping, tokens.row_dim));
   if (tokens.num_sequences > 0) {
-    check_pointer(field + "token_offsets", tokens.token_offsets, "[num_sequences + 1]");
-    check_pointer(field + "state_idx", tokens.state_idx, "[num_sequences]");
+    check_pointer(field.member("token_offsets"), tokens.token_offsets, "[num_sequences + 1]");
+    check_pointer(field.member("state_idx"), tokens.state_idx, "[num_sequences]");
   }
-  if (tokens.values.rows > 0) check_pointer(field + "positions", tokens.positions, "[tokens]");
+  if (tokens.values.rows > 0)
+    check_pointer(field.member("positions"), tokens.positions, "[tokens]");
 }
 
 std::int64_t token_bytes(const CompressorTokens& tokens) {

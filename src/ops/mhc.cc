@@ -10,30 +10,30 @@ namespace {
 
 // What HcPreParams and HcHeadParams have in common: x, the mixes' weight, the norm and out.
 template <class Params>
-void check_mix(std::string_view op, const Params& p, std::int64_t num_mixes,
+void check_mix(const FieldPath& op, const Params& p, std::int64_t num_mixes,
                std::string_view num_mixes_formula) {
-  const auto field = [&](std::string_view name) { return fmt::format("{}.{}", op, name); };
-  check_matrix(field("x"), p.x, kPlainFormats);
+  check_matrix(op.member("x"), p.x, kPlainFormats);
   require(p.x.cols % p.copies == 0, ErrorCode::kBadRequest,
           "{}.x.cols is {}, must be a multiple of copies = {}", op, p.x.cols, p.copies);
   const std::int64_t dim = p.x.cols / p.copies;
-  check_matrix(field("mix_weight"), p.mix_weight, kF32Format);
-  check_equal(field("mix_weight.rows"), p.mix_weight.rows, num_mixes_formula, num_mixes);
-  check_equal(field("mix_weight.cols"), p.mix_weight.cols, "x.cols", p.x.cols);
-  check_matrix(field("out"), p.out, kPlainFormats);
-  check_equal(field("out.rows"), p.out.rows, "x.rows", p.x.rows);
-  check_equal(field("out.cols"), p.out.cols, "x.cols / copies", dim);
-  check_pointer(field("base"), p.base, fmt::format("[{}]", num_mixes_formula));
-  check_not_negative(field("hc_eps"), p.hc_eps);
-  check_not_negative(field("norm_eps"), p.norm_eps);
+  check_matrix(op.member("mix_weight"), p.mix_weight, kF32Format);
+  check_equal(op.member("mix_weight.rows"), p.mix_weight.rows, num_mixes_formula, num_mixes);
+  check_equal(op.member("mix_weight.cols"), p.mix_weight.cols, "x.cols", p.x.cols);
+  check_matrix(op.member("out"), p.out, kPlainFormats);
+  check_equal(op.member("out.rows"), p.out.rows, "x.rows", p.x.rows);
+  check_equal(op.member("out.cols"), p.out.cols, "x.cols / copies", dim);
+  require(p.base != nullptr, ErrorCode::kBadRequest, "{}.base is null, must point to [{}]", op,
+          num_mixes_formula);
+  check_not_negative(op.member("hc_eps"), p.hc_eps);
+  check_not_negative(op.member("norm_eps"), p.norm_eps);
   if (p.norm_weight.data == nullptr) return;
-  check_matrix(field("norm_weight"), p.norm_weight, kPlainFormats);
-  check_equal(field("norm_weight.rows"), p.norm_weight.rows, "one row", 1);
-  check_equal(field("norm_weight.cols"), p.norm_weight.cols, "x.cols / copies", dim);
+  check_matrix(op.member("norm_weight"), p.norm_weight, kPlainFormats);
+  check_equal(op.member("norm_weight.rows"), p.norm_weight.rows, "one row", 1);
+  check_equal(op.member("norm_weight.cols"), p.norm_weight.cols, "x.cols / copies", dim);
 }
 
 // Copies of a token: at least one, and few enough that copies^2 is a harmless product.
-void check_copies(std::string_view field, int copies) {
+void check_copies(const FieldPath& field, int copies) {
   check_at_least(field, copies, 1);
   check_at_most(field, copies, "the most residual copies", 1024);
 }

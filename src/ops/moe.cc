@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <string>
 
 #include "base/error.h"
 #include "base/math.h"
@@ -12,15 +11,15 @@
 namespace dsv4 {
 namespace {
 
-void check_expert_weights(const std::string& field, const MatrixView* weights, int num_experts,
+void check_expert_weights(const FieldPath& field, const MatrixView* weights, int num_experts,
                           std::int64_t rows, std::int64_t cols) {
   if (num_experts == 0) return;
   check_pointer(field, weights, "[num_experts] matrices in host memory");
   for (int e = 0; e < num_experts; ++e) {
-    const std::string expert = fmt::format("{}[{}]", field, e);
+    const FieldPath expert = field.element(e);
     check_matrix(expert, weights[e], kWeightFormats);
-    check_equal(expert + ".rows", weights[e].rows, "the output's columns", rows);
-    check_equal(expert + ".cols", weights[e].cols, "x.cols", cols);
+    check_equal(expert.member("rows"), weights[e].rows, "the output's columns", rows);
+    check_equal(expert.member("cols"), weights[e].cols, "x.cols", cols);
   }
 }
 

@@ -13,10 +13,11 @@
 namespace dsv4 {
 namespace {
 
-void check_quant_block(std::string_view field, const MatrixView& m, std::int64_t block_cols) {
-  check_equal(fmt::format("{}.block_rows", field), m.block_rows, "1", 1);
-  check_equal(fmt::format("{}.block_cols", field), m.block_cols,
-              fmt::format("the quant block of {}", to_string(m.format)), block_cols);
+void check_quant_block(const FieldPath& field, const MatrixView& m, std::int64_t block_cols) {
+  check_equal(field.member("block_rows"), m.block_rows, "1", 1);
+  require(m.block_cols == block_cols, ErrorCode::kBadRequest,
+          "{}.block_cols is {}, must be the quant block of {} = {}", field, m.block_cols,
+          to_string(m.format), block_cols);
   require(m.cols % block_cols == 0, ErrorCode::kBadRequest,
           "{}.cols is {}, must be a multiple of {}, the quant block of {}", field, m.cols,
           block_cols, to_string(m.format));
@@ -24,7 +25,7 @@ void check_quant_block(std::string_view field, const MatrixView& m, std::int64_t
           "{}.row_stride is {}, must be even: two codes share a byte", field, m.row_stride);
 }
 
-void check_scale_dtype(std::string_view field, const MatrixView& m,
+void check_scale_dtype(const FieldPath& field, const MatrixView& m,
                        std::initializer_list<DType> allowed) {
   if (std::find(allowed.begin(), allowed.end(), m.scale_dtype) != allowed.end()) return;
   std::string names;
@@ -36,9 +37,9 @@ void check_scale_dtype(std::string_view field, const MatrixView& m,
        dtype_name(m.scale_dtype), names, to_string(m.format));
 }
 
-void check_scales(std::string_view field, const MatrixView& m) {
-  check_at_least(fmt::format("{}.block_rows", field), m.block_rows, 1);
-  check_at_least(fmt::format("{}.block_cols", field), m.block_cols, 1);
+void check_scales(const FieldPath& field, const MatrixView& m) {
+  check_at_least(field.member("block_rows"), m.block_rows, 1);
+  check_at_least(field.member("block_cols"), m.block_cols, 1);
   if (m.format == Format::kMxfp4) {
     check_quant_block(field, m, kMxfp4QuantBlock);
     check_scale_dtype(field, m, {DType::kE8M0});
@@ -59,9 +60,9 @@ void check_scales(std::string_view field, const MatrixView& m) {
           ErrorCode::kBadRequest, "{}.scale_stride is {}, times the rows it passes 2^63", field,
           m.scale_stride);
   if (m.empty()) return;
-  check_pointer(fmt::format("{}.block_scales", field), m.block_scales, "the block scales");
+  check_pointer(field.member("block_scales"), m.block_scales, "the block scales");
   if (m.format == Format::kNvfp4) {
-    check_pointer(fmt::format("{}.global_scales", field), m.global_scales, "the global scales");
+    check_pointer(field.member("global_scales"), m.global_scales, "the global scales");
   }
 }
 
@@ -78,52 +79,54 @@ std::string FormatSet::to_string() const {
   return names;
 }
 
-void check_matrix(std::string_view field, const MatrixView& m, FormatSet allowed) {
-  require(allowed.contains(m.format), ErrorCode::kBadRequest, "{}.format is {}, must be one of {}",
-          field, to_string(m.format), allowed.to_string());
-  check_at_least(fmt::format("{}.rows", field), m.rows, 0);
-  check_at_least(fmt::format("{}.cols", field), m.cols, 0);
+void check_matrix(const FieldPath& field, const MatrixView& m, FormatSet allowed) {
+  if (!allowed.contains(m.format)) {
+    fail(ErrorCode::kBadRequest, "{}.format is {}, must be one of {}", field, to_string(m.format),
+         allowed.to_string());
+  }
+  check_at_least(field.member("rows"), m.rows, 0);
+  check_at_least(field.member("cols"), m.cols, 0);
   require(m.row_stride >= m.cols, ErrorCode::kBadRequest,
           "{}.row_stride is {}, must be at least cols = {}", field, m.row_stride, m.cols);
   const auto elements = checked_mul(m.rows, m.row_stride);
   require(elements.has_value() && checked_mul(*elements, 4).has_value(), ErrorCode::kBadRequest,
           "{} is {} rows of stride {}, must hold fewer than 2^61 elements", field, m.rows,
           m.row_stride);
-  if (!m.empty()) check_pointer(fmt::format("{}.data", field), m.data, "[rows, cols]");
+  if (!m.empty()) check_pointer(field.member("data"), m.data, "[rows, cols]");
   if (is_quantized(m.format)) check_scales(field, m);
 }
 
-void check_activations(std::string_view field, const MatrixView& m, FormatSet allowed) {
+void check_activations(const FieldPath& field, const MatrixView& m, FormatSet allowed) {
   check_matrix(field, m, allowed);
   if (m.format != Format::kE4m3) return;
-  check_equal(fmt::format("{}.block_rows", field), m.block_rows, "1", 1);
-  check_equal(fmt::format("{}.block_cols", field), m.block_cols,
-              "the quant block of E4M3 activations", kActivationQuantBlock);
+  check_equal(field.member("block_rows"), m.block_rows, "1", 1);
+  check_equal(field.member("block_cols"), m.block_cols, "the quant block of E4M3 activations",
+              kActivationQuantBlock);
 }
 
-void check_equal(std::string_view field, std::int64_t value, std::string_view requirement,
+void check_equal(const FieldPath& field, std::int64_t value, std::string_view requirement,
                  std::int64_t required) {
   require(value == required, ErrorCode::kBadRequest, "{} is {}, must be {} = {}", field, value,
           requirement, required);
 }
 
-void check_at_least(std::string_view field, std::int64_t value, std::int64_t minimum) {
+void check_at_least(const FieldPath& field, std::int64_t value, std::int64_t minimum) {
   require(value >= minimum, ErrorCode::kBadRequest, "{} is {}, must be at least {}", field, value,
           minimum);
 }
 
-void check_at_most(std::string_view field, std::int64_t value, std::string_view requirement,
+void check_at_most(const FieldPath& field, std::int64_t value, std::string_view requirement,
                    std::int64_t maximum) {
   require(value <= maximum, ErrorCode::kBadRequest, "{} is {}, must be at most {} = {}", field,
           value, requirement, maximum);
 }
 
-void check_not_negative(std::string_view field, double value) {
+void check_not_negative(const FieldPath& field, double value) {
   require(value >= 0 && std::isfinite(value), ErrorCode::kBadRequest,
           "{} is {}, must be finite and at least 0", field, value);
 }
 
-void check_pointer(std::string_view field, const void* pointer, std::string_view shape) {
+void check_pointer(const FieldPath& field, const void* pointer, std::string_view shape) {
   require(pointer != nullptr, ErrorCode::kBadRequest, "{} is null, must point to {}", field, shape);
 }
 

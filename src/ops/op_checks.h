@@ -1,7 +1,9 @@
 // op_checks.h: the vocabulary in which every op's check() refuses: field, value, requirement.
 //
-// Fields are written with their struct ("LinearParams.w.rows"). Looks at shapes, strides, formats
-// and null pointers only, never at what a pointer points to: that may be on a device.
+// Fields are written with their struct ("LinearParams.w.rows"). Every op calls these each time it
+// runs, so what passes neither formats nor allocates (op_checks_test.cc counts). Looks at shapes,
+// strides, formats and null pointers only, never at what a pointer points to: that may be on a
+// device.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "ops/field_path.h"
 #include "tensor/matrix_view.h"
 
 namespace dsv4 {
@@ -41,18 +44,18 @@ inline constexpr FormatSet kWeightFormats = {Format::kF32, Format::kBf16, Format
 // 64 bits, strides that cover a row, data and scales present unless it is empty, and the quant
 // block of its format: MXFP4 1 x 32 E8M0, NVFP4 1 x 16 E4M3 with global scales, E4M3 any tile with
 // E8M0 or FP32 scales. Packed rows hold whole quant blocks.
-void check_matrix(std::string_view field, const MatrixView& m, FormatSet allowed);
+void check_matrix(const FieldPath& field, const MatrixView& m, FormatSet allowed);
 // Also that quantised rows are independent of each other, as activations are: E4M3 1 x 128, NVFP4.
-void check_activations(std::string_view field, const MatrixView& m, FormatSet allowed);
-void check_equal(std::string_view field, std::int64_t value, std::string_view requirement,
+void check_activations(const FieldPath& field, const MatrixView& m, FormatSet allowed);
+void check_equal(const FieldPath& field, std::int64_t value, std::string_view requirement,
                  std::int64_t required);
-void check_at_least(std::string_view field, std::int64_t value, std::int64_t minimum);
-void check_at_most(std::string_view field, std::int64_t value, std::string_view requirement,
+void check_at_least(const FieldPath& field, std::int64_t value, std::int64_t minimum);
+void check_at_most(const FieldPath& field, std::int64_t value, std::string_view requirement,
                    std::int64_t maximum);
 // Neither negative nor NaN nor infinite.
-void check_not_negative(std::string_view field, double value);
+void check_not_negative(const FieldPath& field, double value);
 // `shape` names what it must point to, e.g. "[tokens]".
-void check_pointer(std::string_view field, const void* pointer, std::string_view shape);
+void check_pointer(const FieldPath& field, const void* pointer, std::string_view shape);
 
 // Bytes of `rows` rows of m and of their scales, without padding.
 std::int64_t matrix_bytes(const MatrixView& m, std::int64_t rows);

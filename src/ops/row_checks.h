@@ -6,13 +6,14 @@
 #include <cstdint>
 #include <string_view>
 
+#include "ops/field_path.h"
 #include "tensor/kv_rows.h"
 
 namespace dsv4 {
 
 // Throws Error(kBadRequest) unless a pool's layout, page extents and data fit together. `width` is
 // what the op needs a row to hold, `meaning` its name.
-void check_rows(std::string_view field, const PagedRowsView& rows, std::string_view meaning,
+void check_rows(const FieldPath& field, const PagedRowsView& rows, std::string_view meaning,
                 std::int64_t width);
 
 // Rows that the pool holds.
