@@ -1,9 +1,5 @@
-// Memory of the CPU backend, and its choice of instruction set; the ops are in the files of their
-// families.
+// The CPU backend's choice of instruction set; the ops are in the files of their families.
 #include "cpu/cpu_backend.h"
-
-#include <cstring>
-#include <new>
 
 #include "cpu/dot.h"
 #include "cpu/row_math.h"
@@ -13,7 +9,6 @@
 namespace dsv4 {
 namespace {
 
-constexpr std::align_val_t kAlignment{256};
 constexpr std::int64_t kPlainTarget = HWY_BASELINE_SCALAR;
 
 // Targets that were compiled and that this CPU runs, as a mask; the lowest bit is the best. The
@@ -45,43 +40,13 @@ std::vector<std::string> cpu_instruction_sets() {
 }
 
 CpuBackend::CpuBackend(const CpuOptions& options)
-    : targets_(chosen_targets(options.instruction_set)),
+    : HostBackend(options.poison_new_memory),
+      targets_(chosen_targets(options.instruction_set)),
       dot_(cpu::dot_kernels(targets_)),
       rows_(cpu::row_kernels(targets_)),
       tables_(std::make_unique<cpu::E2m1Tables>()),
-      pool_(options.num_threads),
-      poison_new_memory_(options.poison_new_memory) {}
+      pool_(options.num_threads) {}
 
 CpuBackend::~CpuBackend() = default;
-
-std::byte* CpuBackend::allocate_bytes(std::int64_t bytes) {
-  DSV4_CHECK(bytes >= 0);
-  if (bytes == 0) return nullptr;
-  void* data = ::operator new(static_cast<std::size_t>(bytes), kAlignment, std::nothrow);
-  require(data != nullptr, ErrorCode::kOutOfMemory, "cannot allocate {} bytes of host memory",
-          bytes);
-  allocated_bytes_ += bytes;
-  if (poison_new_memory_) std::memset(data, 0xFF, static_cast<std::size_t>(bytes));
-  return static_cast<std::byte*>(data);
-}
-
-void CpuBackend::free_bytes(std::byte* data, std::int64_t bytes) noexcept {
-  if (data == nullptr) return;
-  ::operator delete(data, kAlignment);
-  allocated_bytes_ -= bytes;
-}
-
-void CpuBackend::copy_to_device(void* to, const void* from, std::int64_t bytes, DeviceStream) {
-  if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
-}
-void CpuBackend::copy_to_host(void* to, const void* from, std::int64_t bytes, DeviceStream) {
-  if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
-}
-void CpuBackend::copy_on_device(void* to, const void* from, std::int64_t bytes, DeviceStream) {
-  if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
-}
-void CpuBackend::fill(void* to, std::uint8_t byte, std::int64_t bytes, DeviceStream) {
-  if (bytes > 0) std::memset(to, byte, static_cast<std::size_t>(bytes));
-}
 
 }  // namespace dsv4

@@ -1,5 +1,4 @@
-// Memory of the reference backend; the ops are in the files of their families.
-#include "reference/reference_backend.h"
+#include "ops/host_backend.h"
 
 #include <cstring>
 #include <new>
@@ -9,7 +8,7 @@ namespace {
 constexpr std::align_val_t kAlignment{256};
 }  // namespace
 
-std::byte* ReferenceBackend::allocate_bytes(std::int64_t bytes) {
+std::byte* HostBackend::allocate_bytes(std::int64_t bytes) {
   DSV4_CHECK(bytes >= 0);
   if (bytes == 0) return nullptr;
   void* data = ::operator new(static_cast<std::size_t>(bytes), kAlignment, std::nothrow);
@@ -20,24 +19,22 @@ std::byte* ReferenceBackend::allocate_bytes(std::int64_t bytes) {
   return static_cast<std::byte*>(data);
 }
 
-void ReferenceBackend::free_bytes(std::byte* data, std::int64_t bytes) noexcept {
+void HostBackend::free_bytes(std::byte* data, std::int64_t bytes) noexcept {
   if (data == nullptr) return;
   ::operator delete(data, kAlignment);
   allocated_bytes_ -= bytes;
 }
 
-void ReferenceBackend::copy_to_device(void* to, const void* from, std::int64_t bytes,
-                                      DeviceStream) {
+void HostBackend::copy_to_device(void* to, const void* from, std::int64_t bytes, DeviceStream) {
   if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
-void ReferenceBackend::copy_to_host(void* to, const void* from, std::int64_t bytes, DeviceStream) {
+void HostBackend::copy_to_host(void* to, const void* from, std::int64_t bytes, DeviceStream) {
   if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
-void ReferenceBackend::copy_on_device(void* to, const void* from, std::int64_t bytes,
-                                      DeviceStream) {
+void HostBackend::copy_on_device(void* to, const void* from, std::int64_t bytes, DeviceStream) {
   if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
-void ReferenceBackend::fill(void* to, std::uint8_t byte, std::int64_t bytes, DeviceStream) {
+void HostBackend::fill(void* to, std::uint8_t byte, std::int64_t bytes, DeviceStream) {
   if (bytes > 0) std::memset(to, byte, static_cast<std::size_t>(bytes));
 }
 
