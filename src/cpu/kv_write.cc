@@ -1,34 +1,18 @@
 // Writing cache rows: Hadamard in FP64 rounded once, the simulated rounding, the encoding. The
-// bytes are those of the encoders in tensor/kv_row_codec.h; rows are shared among the threads.
+// bytes are those of tensor/kv_row_codec.h, made by encode.h; rows are shared among the threads.
 #include "ops/kv_write.h"
 
-#include <cmath>
+#include <algorithm>
+#include <cstring>
 
 #include "cpu/cpu_backend.h"
+#include "cpu/encode.h"
 #include "cpu/row_math.h"
 #include "ops/row_checks.h"
 #include "tensor/matrix_codec.h"
 
 namespace dsv4 {
 namespace {
-
-// x [n], n a power of two, to its transform, by stages of sums and differences of values `half`
-// apart in y [n].
-void hadamard_transform(std::int64_t n, double* y, float* x) {
-  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i];
-  for (std::int64_t half = 1; half < n; half *= 2) {
-    for (std::int64_t begin = 0; begin < n; begin += 2 * half) {
-      for (std::int64_t i = begin; i < begin + half; ++i) {
-        const double low = y[i];
-        const double high = y[i + half];
-        y[i] = low + high;
-        y[i + half] = low - high;
-      }
-    }
-  }
-  const double factor = 1 / std::sqrt(static_cast<double>(n));
-  for (std::int64_t i = 0; i < n; ++i) x[i] = static_cast<float>(y[i] * factor);
-}
 
 // Part `h` of a token's row, copied into out [width].
 void copy_part(const MatrixView& x, std::int64_t token, std::int64_t h, std::int64_t width,
@@ -37,6 +21,56 @@ void copy_part(const MatrixView& x, std::int64_t token, std::int64_t h, std::int
   part.data = static_cast<const std::byte*>(x.data) + data_bytes(x.format, h * width);
   part.cols = width;
   decode_matrix_row(part, token, out);
+}
+
+// As round_kv_row and encode_kv_row of tensor/kv_row_codec.h.
+void round_row(const cpu::EncodeKernels& encode, RowRounding rounding, std::int64_t rope_dim,
+               std::int64_t width, float* x) {
+  if (rounding == RowRounding::kNone) return;
+  if (rounding == RowRounding::kIndexer) {
+    for (std::int64_t i = 0; i < width; i += kIndexerFp4QuantBlock) encode.round_mxfp4_block(x + i);
+    return;
+  }
+  const std::int64_t nope = width - rope_dim;
+  for (std::int64_t i = 0; i < nope; i += kAttentionFp8QuantBlock) {
+    encode.round_e4m3_block(x + i, static_cast<int>(std::min(kAttentionFp8QuantBlock, nope - i)));
+  }
+  for (std::int64_t i = nope; i < width; ++i) x[i] = round_bf16(x[i]);
+}
+
+void encode_row(const cpu::EncodeKernels& encode, const RowLayout& layout, const float* x,
+                std::byte* data, std::byte* scales) {
+  auto* const codes = reinterpret_cast<std::uint8_t*>(data);
+  auto* const scale_codes = reinterpret_cast<std::uint8_t*>(scales);
+  switch (layout.kind) {
+    case RowKind::kF32:
+      std::memcpy(data, x, static_cast<std::size_t>(layout.width) * sizeof(float));
+      return;
+    case RowKind::kBf16:
+      return encode.encode_bf16_values(x, layout.width, data);
+    case RowKind::kAttentionFp8: {
+      const std::int64_t nope = layout.width - layout.rope_dim;
+      std::memset(scales, 0, static_cast<std::size_t>(layout.scale_bytes()));
+      for (std::int64_t i = 0; i < nope; i += kAttentionFp8QuantBlock) {
+        const auto n = static_cast<int>(std::min(kAttentionFp8QuantBlock, nope - i));
+        scale_codes[i / kAttentionFp8QuantBlock] = encode.encode_e4m3_block(x + i, n, codes + i);
+      }
+      return encode.encode_bf16_values(x + nope, layout.rope_dim, data + nope);
+    }
+    case RowKind::kIndexerFp8: {
+      const float row_amax = encode.amax(x, layout.width);
+      if (!is_finite(row_amax)) return encode_kv_row(layout, x, data, scales);
+      const float row_scale = std::max(1e-4f, row_amax) / kE4m3Max;
+      encode.encode_e4m3_values(x, layout.width, row_scale, codes);
+      std::memcpy(scales, &row_scale, sizeof(row_scale));
+      return;
+    }
+    case RowKind::kIndexerFp4:
+      for (std::int64_t i = 0; i < layout.width; i += kIndexerFp4QuantBlock) {
+        scale_codes[i / kIndexerFp4QuantBlock] = encode.encode_mxfp4_block(x + i, codes + i / 2);
+      }
+      return;
+  }
 }
 
 }  // namespace
@@ -54,8 +88,8 @@ void CpuBackend::compute(const KvWriteParams& p, const OpContext& context) {
   cpu::Scratch scratch(context.workspace);
   float* const values = scratch.take<float>(pool_.num_threads() * layout.width);
   double* const sums = scratch.take<double>(pool_.num_threads() * layout.width);
-  // An encoded value takes as long as several of a row operation.
-  const std::int64_t grain = cpu::row_grain(layout.width, 2048);
+  const cpu::EncodeKernels& encode = cpu::encode_kernels(targets_);
+  const std::int64_t grain = cpu::row_grain(layout.width);
   pool_.parallel_for(
       p.x.rows * p.rows_per_token, grain,
       [&](std::int64_t begin, std::int64_t end, int thread_idx) {
@@ -65,11 +99,9 @@ void CpuBackend::compute(const KvWriteParams& p, const OpContext& context) {
           if (slot < 0) continue;
           DSV4_CHECK(slot < num_slots(p.rows), "slot {} of {}", slot, num_slots(p.rows));
           copy_part(p.x, row / p.rows_per_token, row % p.rows_per_token, layout.width, x);
-          if (p.hadamard) {
-            hadamard_transform(layout.width, sums + thread_idx * layout.width, x);
-          }
-          round_kv_row(p.rounding, p.rope_dim, layout.width, x);
-          encode_kv_row(layout, x, p.rows.row_data(slot), p.rows.row_scales(slot));
+          if (p.hadamard) encode.hadamard(x, layout.width, sums + thread_idx * layout.width);
+          round_row(encode, p.rounding, p.rope_dim, layout.width, x);
+          encode_row(encode, layout, x, p.rows.row_data(slot), p.rows.row_scales(slot));
         }
       });
 }

@@ -1,0 +1,324 @@
+// The encoders of every format for each instruction set. Each step is the same correctly rounded
+// operation as in numerics/, on sixteen values at a time; blocks that are not finite go there.
+#include "cpu/encode.h"
+
+#include "numerics/bf16.h"
+#include "numerics/fp8_block.h"
+#include "numerics/mxfp4.h"
+#include "numerics/nvfp4.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/encode.cc"
+#include "cpu/targets.h"
+// After targets.h, which says for which targets.
+#include <hwy/foreach_target.h>
+
+#include "cpu/lanes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace dsv4::cpu {
+namespace HWY_NAMESPACE {
+
+#if DSV4_CPU_SCALAR_LANES
+
+float amax_of(const float* x, std::int64_t n) { return amax(x, n); }
+std::uint8_t e4m3_block(const float* x, int n, std::uint8_t* codes) {
+  return encode_e4m3_block(x, n, codes);
+}
+std::uint8_t mxfp4_block(const float* x, std::uint8_t* codes) {
+  return encode_mxfp4_block(x, codes);
+}
+std::uint8_t nvfp4_block(const float* x, float global_scale, std::uint8_t* codes,
+                         E2m1Rounding rounding) {
+  return encode_nvfp4_block(x, global_scale, codes, rounding);
+}
+void e4m3_values(const float* x, std::int64_t n, float divisor, std::uint8_t* codes) {
+  for (std::int64_t i = 0; i < n; ++i) codes[i] = encode_e4m3(x[i] / divisor);
+}
+void round_finite_e4m3(float* x, int n, std::uint8_t block_scale) {
+  for (int i = 0; i < n; ++i)
+    x[i] = decode_e4m3_scaled(encode_e4m3_scaled(x[i], block_scale), block_scale);
+}
+void round_finite_mxfp4(float* x, std::uint8_t block_scale) {
+  for (int i = 0; i < kMxfp4QuantBlock; ++i) {
+    x[i] = decode_mxfp4(encode_mxfp4(x[i], block_scale), block_scale);
+  }
+}
+
+#else
+
+using UintTag = hn::RebindToUnsigned<LaneTag>;
+using IntTag = hn::RebindToSigned<LaneTag>;
+using ByteTag = hn::Rebind<std::uint8_t, LaneTag>;
+using IntVec = hn::Vec<IntTag>;
+
+// As integers, magnitudes are ordered like the numbers, NaN on top (numerics/amax.h).
+float amax_of(const float* x, std::int64_t n) {
+  const IntTag d;
+  const auto magnitude = hn::Set(d, 0x7FFFFFFF);
+  auto largest = hn::Zero(d);
+  std::int64_t i = 0;
+  for (; i + kLanesPerRegister <= n; i += kLanesPerRegister) {
+    const auto bits = hn::BitCast(d, hn::LoadU(LaneTag(), x + i));
+    largest = hn::Max(largest, hn::And(bits, magnitude));
+  }
+  const float rest = amax(x + i, n - i);
+  const auto in_rest = static_cast<std::int32_t>(f32_bits(rest));
+  const std::int32_t in_lanes = hn::GetLane(hn::MaxOfLanes(d, largest));
+  return f32_from_bits(static_cast<std::uint32_t>(in_lanes > in_rest ? in_lanes : in_rest));
+}
+
+// Codes of finite quotients q, as numerics/e4m3.h rounds them.
+HWY_INLINE IntVec e4m3_codes(LaneVec q) {
+  const IntTag d;
+  const auto bits = hn::BitCast(d, q);
+  const auto magnitude = hn::And(bits, hn::Set(d, 0x7FFFFFFF));
+  const auto odd = hn::And(hn::ShiftRight<20>(magnitude), hn::Set(d, 1));
+  const auto rounded = hn::ShiftRight<20>(hn::Add(hn::Add(magnitude, hn::Set(d, 0x7FFFF)), odd));
+  const auto normal = hn::Sub(rounded, hn::Set(d, (127 - 7) << 3));
+  // Below 2^-6 codes are multiples of 2^-9, which is the last place of a number at 2^14.
+  const float anchor = 0x1p14f;
+  const auto anchored = hn::Add(hn::Abs(q), hn::Set(LaneTag(), anchor));
+  const auto subnormal =
+      hn::Sub(hn::BitCast(d, anchored), hn::Set(d, static_cast<std::int32_t>(f32_bits(anchor))));
+  const auto is_subnormal = hn::Lt(magnitude, hn::Set(d, (127 - 6) << 23));
+  const auto code = hn::Min(hn::IfThenElse(is_subnormal, subnormal, normal), hn::Set(d, 0x7E));
+  return hn::Or(code, hn::And(hn::ShiftRight<24>(bits), hn::Set(d, 0x80)));
+}
+
+// Codes of q that is not NaN, as numerics/e2m1.h rounds it: the number of codes whose lower
+// boundary |q| passes. Ties go to even codes, so every other boundary belongs to the code above.
+template <E2m1Rounding kRounding>
+HWY_INLINE IntVec e2m1_codes(LaneVec q) {
+  const LaneTag d;
+  const IntTag di;
+  const auto one = hn::Set(di, 1);
+  const auto magnitude = hn::Min(hn::Abs(q), hn::Set(d, kE2m1Max));
+  auto code = hn::Zero(di);
+  const auto count = [&](auto passed) {
+    code = hn::Add(code, hn::IfThenElseZero(hn::RebindMask(di, passed), one));
+  };
+  if constexpr (kRounding == E2m1Rounding::kNearestEven) {
+    for (const float above : {0.25f, 1.25f, 2.5f, 5.0f}) {
+      count(hn::Gt(magnitude, hn::Set(d, above)));
+    }
+    for (const float from : {0.75f, 1.75f, 3.5f}) count(hn::Ge(magnitude, hn::Set(d, from)));
+  } else {
+    const auto half_steps = hn::Round(hn::Add(magnitude, magnitude));
+    for (const float from : {1.0f, 2.0f, 3.0f, 4.0f, 6.0f, 7.0f, 11.0f}) {
+      count(hn::Ge(half_steps, hn::Set(d, from)));
+    }
+  }
+  const auto sign = hn::And(hn::ShiftRight<28>(hn::BitCast(di, q)), hn::Set(di, 8));
+  return hn::Or(code, sign);
+}
+
+// codes [16], one a byte, to [8] packed.
+HWY_INLINE void pack_codes(const std::uint8_t* codes, std::uint8_t* packed) {
+  for (int half = 0; half < 2; ++half) {
+    std::uint64_t x;
+    std::memcpy(&x, codes + 8 * half, sizeof(x));
+    x = (x | x >> 4) & 0x00FF00FF00FF00FFu;
+    x = (x | x >> 8) & 0x0000FFFF0000FFFFu;
+    const auto four_bytes = static_cast<std::uint32_t>(x | x >> 16);
+    std::memcpy(packed + 4 * half, &four_bytes, sizeof(four_bytes));
+  }
+}
+
+template <E2m1Rounding kRounding, class Quotient>
+HWY_INLINE void encode_e2m1_16(const float* x, const Quotient& quotient, std::uint8_t* packed) {
+  std::uint8_t codes[16];
+  for (int i = 0; i < 16; i += kLanesPerRegister) {
+    const auto q = quotient(hn::LoadU(LaneTag(), x + i));
+    hn::StoreU(hn::DemoteTo(ByteTag(), e2m1_codes<kRounding>(q)), ByteTag(), codes + i);
+  }
+  pack_codes(codes, packed);
+}
+
+// x / 2^k as a product: 2^-k is an FP32 too, since block scales of finite values lie within 2^-126
+// and 2^126, and both operations round the same number.
+struct PowerQuotient {
+  LaneVec reciprocal;
+  HWY_INLINE explicit PowerQuotient(std::uint8_t block_scale)
+      : reciprocal(hn::Set(LaneTag(), 1 / decode_e8m0(block_scale))) {}
+  HWY_INLINE LaneVec operator()(LaneVec x) const { return hn::Mul(x, reciprocal); }
+};
+struct Quotient {
+  LaneVec divisor;
+  HWY_INLINE explicit Quotient(float value) : divisor(hn::Set(LaneTag(), value)) {}
+  HWY_INLINE LaneVec operator()(LaneVec x) const { return hn::Div(x, divisor); }
+};
+
+std::uint8_t e4m3_block(const float* x, int n, std::uint8_t* codes) {
+  const float block_amax = amax_of(x, n);
+  if (!is_finite(block_amax)) return encode_e4m3_block(x, n, codes);
+  const std::uint8_t block_scale = e4m3_block_exponent(block_amax);
+  const PowerQuotient quotient(block_scale);
+  int i = 0;
+  for (; i + kLanesPerRegister <= n; i += kLanesPerRegister) {
+    const auto q = quotient(hn::LoadU(LaneTag(), x + i));
+    hn::StoreU(hn::DemoteTo(ByteTag(), e4m3_codes(q)), ByteTag(), codes + i);
+  }
+  for (; i < n; ++i) codes[i] = encode_e4m3_scaled(x[i], block_scale);
+  return block_scale;
+}
+
+std::uint8_t mxfp4_block(const float* x, std::uint8_t* codes) {
+  const float block_amax = amax_of(x, kMxfp4QuantBlock);
+  if (!is_finite(block_amax)) return encode_mxfp4_block(x, codes);
+  const std::uint8_t block_scale = mxfp4_block_exponent(block_amax);
+  const PowerQuotient quotient(block_scale);
+  encode_e2m1_16<E2m1Rounding::kNearestEven>(x, quotient, codes);
+  encode_e2m1_16<E2m1Rounding::kNearestEven>(x + 16, quotient, codes + 8);
+  return block_scale;
+}
+
+std::uint8_t nvfp4_block(const float* x, float global_scale, std::uint8_t* codes,
+                         E2m1Rounding rounding) {
+  const float block_amax = amax_of(x, kNvfp4QuantBlock);
+  if (!is_finite(block_amax)) return encode_nvfp4_block(x, global_scale, codes, rounding);
+  const std::uint8_t block_scale = nvfp4_block_scale(block_amax, global_scale);
+  const float divisor = nvfp4_divisor(block_scale, global_scale);
+  if (!(divisor > 0)) {
+    std::memset(codes, 0, kNvfp4BlockBytes);
+  } else if (rounding == E2m1Rounding::kNearestEven) {
+    encode_e2m1_16<E2m1Rounding::kNearestEven>(x, Quotient(divisor), codes);
+  } else {
+    encode_e2m1_16<E2m1Rounding::kHalfStep>(x, Quotient(divisor), codes);
+  }
+  return block_scale;
+}
+
+void e4m3_values(const float* x, std::int64_t n, float divisor, std::uint8_t* codes) {
+  const Quotient quotient(divisor);
+  std::int64_t i = 0;
+  for (; i + kLanesPerRegister <= n; i += kLanesPerRegister) {
+    const auto q = quotient(hn::LoadU(LaneTag(), x + i));
+    hn::StoreU(hn::DemoteTo(ByteTag(), e4m3_codes(q)), ByteTag(), codes + i);
+  }
+  for (; i < n; ++i) codes[i] = encode_e4m3(x[i] / divisor);
+}
+
+// Value of a code's magnitude bits with the sign of q, both formats: E2M1 has one mantissa bit and
+// E4M3 three, the exponents' bias against FP32's is in `exponent`, and below `num_subnormal` codes
+// are multiples of `step`.
+HWY_INLINE LaneVec value_of(IntVec magnitude, LaneVec q, int mantissa_bits, int exponent,
+                            int num_subnormal, float step) {
+  const LaneTag d;
+  const IntTag di;
+  const auto shifted = hn::ShiftLeftSame(magnitude, 23 - mantissa_bits);
+  const auto normal = hn::BitCast(d, hn::Add(shifted, hn::Set(di, exponent << 23)));
+  const auto subnormal = hn::Mul(hn::ConvertTo(d, magnitude), hn::Set(d, step));
+  const auto is_subnormal = hn::RebindMask(d, hn::Lt(magnitude, hn::Set(di, num_subnormal)));
+  return hn::CopySign(hn::IfThenElse(is_subnormal, subnormal, normal), q);
+}
+
+void round_finite_e4m3(float* x, int n, std::uint8_t block_scale) {
+  const PowerQuotient quotient(block_scale);
+  const auto scale = hn::Set(LaneTag(), decode_e8m0(block_scale));
+  int i = 0;
+  for (; i + kLanesPerRegister <= n; i += kLanesPerRegister) {
+    const auto q = quotient(hn::LoadU(LaneTag(), x + i));
+    const auto magnitude = hn::And(e4m3_codes(q), hn::Set(IntTag(), 0x7F));
+    hn::StoreU(hn::Mul(value_of(magnitude, q, 3, 120, 8, 0x1p-9f), scale), LaneTag(), x + i);
+  }
+  for (; i < n; ++i) {
+    x[i] = decode_e4m3_scaled(encode_e4m3_scaled(x[i], block_scale), block_scale);
+  }
+}
+
+void round_finite_mxfp4(float* x, std::uint8_t block_scale) {
+  const PowerQuotient quotient(block_scale);
+  const auto scale = hn::Set(LaneTag(), decode_e8m0(block_scale));
+  for (int i = 0; i < kMxfp4QuantBlock; i += kLanesPerRegister) {
+    const auto q = quotient(hn::LoadU(LaneTag(), x + i));
+    const auto code = e2m1_codes<E2m1Rounding::kNearestEven>(q);
+    const auto magnitude = hn::And(code, hn::Set(IntTag(), 7));
+    hn::StoreU(hn::Mul(value_of(magnitude, q, 1, 126, 2, 0.5f), scale), LaneTag(), x + i);
+  }
+}
+
+#endif  // DSV4_CPU_SCALAR_LANES
+
+void round_e4m3_block(float* x, int n) {
+  const float block_amax = amax_of(x, n);
+  const std::uint8_t block_scale = e4m3_block_exponent(block_amax);
+  if (is_finite(block_amax)) return round_finite_e4m3(x, n, block_scale);
+  for (int i = 0; i < n; ++i) {
+    x[i] = decode_e4m3_scaled(encode_e4m3_scaled(x[i], block_scale), block_scale);
+  }
+}
+
+void round_mxfp4_block(float* x) {
+  const float block_amax = amax_of(x, kMxfp4QuantBlock);
+  const std::uint8_t block_scale = mxfp4_block_exponent(block_amax);
+  if (is_finite(block_amax)) return round_finite_mxfp4(x, block_scale);
+  for (int i = 0; i < kMxfp4QuantBlock; ++i) {
+    x[i] = decode_mxfp4(encode_mxfp4(x[i], block_scale), block_scale);
+  }
+}
+
+// A plain loop: compilers turn it into vectors.
+void bf16_values(const float* x, std::int64_t n, std::byte* bits) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::uint16_t value = encode_bf16(x[i]);
+    std::memcpy(bits + 2 * i, &value, sizeof(value));
+  }
+}
+
+// The first three stages of eight neighbours stay in registers; the others run over whole vectors.
+void hadamard(float* x, std::int64_t n, double* y) {
+  std::int64_t half = 1;
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i];
+  if (n >= 8) {
+    for (std::int64_t begin = 0; begin < n; begin += 8) {
+      double v[8];
+      for (int i = 0; i < 8; ++i) v[i] = y[begin + i];
+      for (const int step : {1, 2, 4}) {
+        double w[8];
+        for (int i = 0; i < 8; ++i)
+          w[i] = (i & step) == 0 ? v[i] + v[i + step] : v[i - step] - v[i];
+        for (int i = 0; i < 8; ++i) v[i] = w[i];
+      }
+      for (int i = 0; i < 8; ++i) y[begin + i] = v[i];
+    }
+    half = 8;
+  }
+  for (; half < n; half *= 2) {
+    for (std::int64_t begin = 0; begin < n; begin += 2 * half) {
+      double* const low = y + begin;
+      double* const high = low + half;
+      for (std::int64_t i = 0; i < half; ++i) {
+        const double l = low[i];
+        const double h = high[i];
+        low[i] = l + h;
+        high[i] = l - h;
+      }
+    }
+  }
+  const double factor = 1 / std::sqrt(static_cast<double>(n));
+  for (std::int64_t i = 0; i < n; ++i) x[i] = static_cast<float>(y[i] * factor);
+}
+
+const EncodeKernels& encode_kernel_table() {
+  static constexpr EncodeKernels kKernels = {&amax_of,          &e4m3_block,        &mxfp4_block,
+                                             &nvfp4_block,      &e4m3_values,       &bf16_values,
+                                             &round_e4m3_block, &round_mxfp4_block, &hadamard};
+  return kKernels;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace dsv4::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace dsv4::cpu {
+
+HWY_EXPORT(encode_kernel_table);
+
+const EncodeKernels& encode_kernels(std::int64_t targets) {
+  return DSV4_CPU_KERNEL(encode_kernel_table, targets)();
+}
+
+}  // namespace dsv4::cpu
+#endif  // HWY_ONCE
