@@ -77,6 +77,26 @@ TEST(LinearReference, SumsInFp64AndRoundsOnce) {
   EXPECT_SAME_BITS(run_linear(reference_backend(), c, in).values(), std::vector<float>{1});
 }
 
+// The worst input for sums in sixteen lanes: in one of them every addition to 1 rounds up by half a
+// unit, so the error is all that the bound allows for K / 16 links.
+TEST_EACH_BACKEND(Linear, RoundingsAllOfOneSignStayWithinTheBound) {
+  for (const std::int64_t k : {4096, 7168, 16384}) {
+    SCOPED_TRACE(k);
+    const LinearCase c{"one_sign", 1, 1, k};
+    std::vector<float> x(static_cast<std::size_t>(k), 0.0f);
+    double sum = 1;
+    for (std::size_t i = kLaneSums; i < x.size(); i += kLaneSums) {
+      x[i] = 0x1.000002p-24f;
+      sum += x[i];
+    }
+    x[0] = 1;
+    const LinearInputs in{HostMatrix(f32_spec(), 1, k, x),
+                          HostMatrix(f32_spec(), 1, k, std::vector<float>(x.size(), 1.0f))};
+    EXPECT_CLOSE(run_linear(backend, c, in).values(), std::vector<double>{sum},
+                 sum_tolerance(k, {sum}, Format::kF32));
+  }
+}
+
 TEST_EACH_BACKEND(Linear, ARowAloneHasTheBitsItHasInABatch) {
   for (const MatrixSpec& x_spec : activation_specs()) {
     for (const MatrixSpec& w_spec : weight_specs()) {

@@ -60,17 +60,19 @@ inline HeadOracle attend_by_formula(const std::vector<float>& q,
 }
 
 // Error of one head relative to its magnitudes, for arithmetic of unit roundoff u whose dot
-// products of n terms err by dot_bound * sum |q k|: every score errs by that, an exponential by its
-// argument's error (two roundings of numbers up to twice the largest score) and two ulps, and
-// numerator and denominator each carry that error once.
+// products of n terms err by dot_bound * sum |q k| and whose sums over rows, one after the other,
+// by sum_bound: every score errs by the first, an exponential by its argument's error (two
+// roundings of numbers up to twice the largest score) and two ulps, and numerator and denominator
+// each carry that error once.
 inline double attention_error(const HeadOracle& head, std::size_t rows, double u, double dot_bound,
                               double sum_bound) {
   const double score_error = dot_bound * head.score_magnitude + 4 * u * head.largest_score;
   return 2 * (score_error + 4 * u + sum_bound * (rows > 0 ? 1 : 0));
 }
 inline double fp32_attention_error(const HeadOracle& head, std::size_t head_dim, std::size_t rows) {
-  return attention_error(head, rows, 0x1p-24, accumulation_bound(static_cast<int>(head_dim)),
-                         accumulation_bound(static_cast<int>(rows)));
+  return attention_error(head, rows, 0x1p-24,
+                         accumulation_bound(static_cast<std::int64_t>(head_dim)),
+                         chain_bound(static_cast<std::int64_t>(rows)));
 }
 inline double fp64_attention_error(const HeadOracle& head, std::size_t head_dim, std::size_t rows) {
   return attention_error(head, rows, 0x1p-53, static_cast<double>(head_dim + 1) * 0x1p-53,

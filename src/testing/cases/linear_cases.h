@@ -26,8 +26,8 @@ struct LinearCase {
 };
 
 // Every weight format with every activation format, at K that is no multiple of a tile (2880 and
-// 1600 are real models'); rows, columns and K around the edges of 128-tiles; padded operands;
-// parts.
+// 1600 are real models'); rows, columns and K around the edges of 128-tiles; long sums; padded
+// operands; parts.
 inline std::vector<LinearCase> linear_cases() {
   std::vector<LinearCase> cases;
   for (const MatrixSpec& w : weight_specs()) {
@@ -43,6 +43,9 @@ inline std::vector<LinearCase> linear_cases() {
     cases.push_back({"m_" + name, edge, 3, 64});
     cases.push_back({"n_" + name, 2, edge, 64});
     cases.push_back({"k_" + name, 2, 3, edge});
+  }
+  for (const std::int64_t deep : {7168, 16384}) {
+    cases.push_back({"k_" + std::to_string(deep), 2, 3, deep, 1, bf16_spec(), mxfp4_spec()});
   }
   cases.push_back({"fp8_parts_across_quant_blocks", 2, 4, 192, 2, fp8_spec(1, 128, DType::kE8M0),
                    fp8_spec(128, 128, DType::kE8M0)});
