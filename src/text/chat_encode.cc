@@ -124,23 +124,7 @@ std::string_view effort_text(const EncodeOptions& options) {
   DSV4_CHECK(false, "effort {}", static_cast<int>(options.effort));
 }
 
-std::string_view task_mark(Task task) {
-  switch (task) {
-    case Task::kAction:
-      return "<\uFF5Caction\uFF5C>";
-    case Task::kQuery:
-      return "<\uFF5Cquery\uFF5C>";
-    case Task::kAuthority:
-      return "<\uFF5Cauthority\uFF5C>";
-    case Task::kDomain:
-      return "<\uFF5Cdomain\uFF5C>";
-    case Task::kTitle:
-      return "<\uFF5Ctitle\uFF5C>";
-    case Task::kReadUrl:
-      return "<\uFF5Cread_url\uFF5C>";
-  }
-  DSV4_CHECK(false, "task {}", static_cast<int>(task));
-}
+std::string_view task_mark(Task task) { return kTaskMarks[static_cast<std::size_t>(task)]; }
 
 void append_parameter(std::string_view key, const JsonValue& value, std::string& out) {
   const std::string* text = value.as_string();

@@ -3,43 +3,14 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <utility>
 
 #include "base/error.h"
+#include "text/conversation_names.h"
 #include "text/strict_json.h"
 
 namespace dsv4 {
 namespace {
-
-template <class T>
-struct Named {
-  std::string_view name;
-  T value;
-};
-
-constexpr std::array<Named<Role>, 6> kRoles = {{{"system", Role::kSystem},
-                                                {"developer", Role::kDeveloper},
-                                                {"user", Role::kUser},
-                                                {"assistant", Role::kAssistant},
-                                                {"tool", Role::kTool},
-                                                {"latest_reminder", Role::kLatestReminder}}};
-
-constexpr std::array<Named<Task>, 6> kTasks = {{{"action", Task::kAction},
-                                                {"query", Task::kQuery},
-                                                {"authority", Task::kAuthority},
-                                                {"domain", Task::kDomain},
-                                                {"title", Task::kTitle},
-                                                {"read_url", Task::kReadUrl}}};
-
-constexpr std::array<Named<ReasoningEffort>, 4> kEfforts = {{{"none", ReasoningEffort::kNone},
-                                                             {"low", ReasoningEffort::kLow},
-                                                             {"high", ReasoningEffort::kHigh},
-                                                             {"max", ReasoningEffort::kMax}}};
-
-constexpr std::array<Named<EffortTable>, 3> kEffortTables = {{{"initial", EffortTable::kInitial},
-                                                              {"0731", EffortTable::k0731},
-                                                              {"0813", EffortTable::k0731}}};
 
 [[noreturn]] void refuse(std::string_view path, std::string_view requirement) {
   fail(ErrorCode::kBadRequest, "{} {}", path, requirement);
@@ -95,17 +66,6 @@ void read_bool(const JsonValue& object, std::string_view field, std::string_view
   const bool* boolean = value->as_bool();
   if (boolean == nullptr) refuse(field_path(path, field), "must be true or false");
   out = *boolean;
-}
-
-template <class T, std::size_t N>
-T value_by_name(const std::array<Named<T>, N>& names, const std::string& name,
-                std::string_view path) {
-  std::string known;
-  for (const Named<T>& candidate : names) {
-    if (candidate.name == name) return candidate.value;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", candidate.name);
-  }
-  fail(ErrorCode::kBadRequest, "{} is {}; it must be one of: {}", path, quote(name), known);
 }
 
 // Absent or null leaves `out` alone.

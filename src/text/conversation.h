@@ -1,5 +1,5 @@
-// conversation.h: a conversation as V4's prompt format knows it, and its reading from request JSON.
-// The prompt is built by chat_encode.h.
+// conversation.h: a conversation as V4's prompt format knows it, read from request JSON and
+// printed. The prompt is built by chat_encode.h.
 #pragma once
 
 #include <optional>
@@ -68,6 +68,11 @@ Conversation parse_conversation(std::string_view json_text,
                                 EffortTable default_table = EffortTable::kInitial);
 Conversation parse_conversation(const JsonValue& request,
                                 EffortTable default_table = EffortTable::kInitial);
+
+// The opposite: a request from which parse_conversation reads the same conversation. JSON of
+// several lines, one a message; options that have their usual value are left out, but for thinking
+// and effort. Texts must be valid UTF-8.
+std::string print_conversation(const Conversation& conversation);
 
 // Reads a list of messages, e.g. messages of an OpenAI request. `path` begins the error messages.
 std::vector<Message> parse_messages(const JsonValue& messages, std::string_view path);
