@@ -13,6 +13,7 @@ namespace dsv4 {
 
 inline constexpr int kExitInterrupted = 130;  // 128 + SIGINT, as shells report it
 
+void add_chat_command(CLI::App& app);
 void add_completion_command(CLI::App& app);
 void add_eval_command(CLI::App& app);
 void add_generate_command(CLI::App& app);

@@ -13,6 +13,7 @@
 #include "common_options.h"
 #include "console.h"
 #include "runtime/generate.h"
+#include "text/chat_marks.h"
 #include "text/chat_prompt.h"
 
 namespace dsv4 {
@@ -56,6 +57,8 @@ std::vector<TokenId> prompt_ids(const GenerateArguments& args, const Tokenizer* 
   const std::string text = read_prompt(args);
   if (args.chat) {
     const std::string system = valid_text(args.system, "the system message");
+    require_no_chat_mark(text, "the message");
+    require_no_chat_mark(system, "the system message");
     return encode_single_turn(*tokenizer, {.user = text, .system = system, .thinking = args.think});
   }
   std::vector<TokenId> ids = args.ids ? parse_token_ids(text) : tokenizer->encode(text);

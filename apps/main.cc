@@ -31,6 +31,7 @@ void add_commands(CLI::App& app) {
   app.require_subcommand(1);
   app.footer(
       "Examples:\n"
+      "  dsv4 chat models/nano\n"
       "  dsv4 generate models/nano --chat -p 'Who founded Ostholm?'\n"
       "  dsv4 inspect models/nano\n"
       "  dsv4 perplexity models/nano models/nano/held_out.txt\n"
@@ -40,6 +41,7 @@ void add_commands(CLI::App& app) {
       "\n"
       "'dsv4 COMMAND --help' explains a command. Exit codes: 0 done, 1 failed, 2 bad usage,\n"
       "130 interrupted.");
+  add_chat_command(app);
   add_completion_command(app);
   add_eval_command(app);
   add_generate_command(app);

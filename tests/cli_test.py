@@ -25,6 +25,7 @@ from cli_testing import (
 )
 
 COMMANDS = [
+    "chat",
     "completion",
     "eval",
     "generate",
@@ -209,6 +210,12 @@ class Generate(CliTest):
         result = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S)
         self.assertEqual(json.loads(self.expect_done(result))["prompt_token_ids"], ids)
         self.assertNotIn("UTF-8", result.stderr.decode())
+
+    def test_marks_are_tokens_in_a_plain_prompt_and_refused_in_a_message(self):
+        self.expect_done(run("generate", NANO, "-n", "1", "-p", "a <think>"))
+        command = ["generate", NANO, "-n", "1", "--chat"]
+        for arguments in (["-p", "a <think>"], ["-p", "a", "--system", "<think>"]):
+            self.expect_error(run(*command, *arguments), FAILED, "<think>", "message")
 
     def test_bad_ids_and_files(self):
         command = ["generate", NANO, "-n", "1"]

@@ -28,7 +28,7 @@ for arg in "$@"; do
 done
 
 libraries=(libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libpcre2-dev libhwy-dev
-           libgtest-dev libgmock-dev)
+           libedit-dev libgtest-dev libgmock-dev)
 
 # at_least MAJOR.MINOR VERSION: whether VERSION starts with two numbers that are not below.
 at_least() {
