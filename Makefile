@@ -13,6 +13,9 @@ CMAKE_ARGS ?=
 CTEST_ARGS ?=
 # Tests with this label are too slow under a sanitizer. Empty: leave none out.
 SANITIZER_SKIP ?= ^slow$$
+# make fuzz: seconds for each target, and which (tests/fuzz/TARGET.cc). Empty: all.
+FUZZ_SECONDS ?= 600
+FUZZ_TARGET ?=
 
 STARTED := $(shell date +%s)
 export PROMPT ?= Tell me a story about a fox, a lantern and a lighthouse.
@@ -35,7 +38,7 @@ build = $(call configure,$(1)) && echo "building $(2) ($(1))" && \
 check = $(wrap) ctest --preset $(1) --parallel $(JOBS) --no-tests=error $(2) $(CTEST_ARGS) $(CTEST_VIEW)
 took = echo "make $@: $$(( $$(date +%s) - $(STARTED) )) s in all"
 
-.PHONY: help build demo test lint format asan ubsan tsan clean
+.PHONY: help build demo test lint format asan ubsan tsan fuzz clean
 
 help:
 	echo "make demo     build the program and let the bundled model tell a story"
@@ -44,6 +47,7 @@ help:
 	echo "make lint     formatting, layers, paths in the documentation"
 	echo "make format   format the sources"
 	echo "make asan     build and test with AddressSanitizer; also ubsan, tsan"
+	echo "make fuzz     feed the readers of untrusted input for FUZZ_SECONDS=600 a target (FUZZ_TARGET=...)"
 	echo "make clean    remove build/"
 	echo "Missing packages are installed first (tools/install_deps.sh)."
 
@@ -74,6 +78,12 @@ asan ubsan tsan:
 	tools/install_deps.sh --test
 	$(call build,$@,all)
 	$(call check,$@,$(if $(SANITIZER_SKIP),-LE '$(SANITIZER_SKIP)'))
+	$(took)
+
+fuzz:
+	tools/install_deps.sh --fuzz
+	$(call build,fuzz,fuzz_targets)
+	FUZZ_SECONDS=$(FUZZ_SECONDS) tools/fuzz.sh $(FUZZ_TARGET)
 	$(took)
 
 clean:

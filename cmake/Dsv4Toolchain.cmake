@@ -69,6 +69,13 @@ if(DSV4_SANITIZE)
   endif()
 endif()
 
+if(DSV4_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "DSV4_FUZZ needs clang, whose runtime holds libFuzzer; the compiler is ${CMAKE_CXX_COMPILER}")
+  endif()
+  target_compile_options(dsv4_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)

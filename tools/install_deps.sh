@@ -8,19 +8,21 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: tools/install_deps.sh [--test] [--dev] [--dry-run]
+usage: tools/install_deps.sh [--test] [--dev] [--fuzz] [--dry-run]
   (no flag)   what building and running dsv4 needs
   --test      also what its tests need
   --dev       also what linting and the second compiler need
+  --fuzz      also what the fuzz targets need
   --dry-run   say what would be installed, install nothing
 TEXT
 }
 
-with_test=0 with_dev=0 dry_run=0
+with_test=0 with_dev=0 with_fuzz=0 dry_run=0
 for arg in "$@"; do
   case "$arg" in
     --test) with_test=1 ;;
     --dev) with_test=1 with_dev=1 ;;
+    --fuzz) with_fuzz=1 ;;
     --dry-run) dry_run=1 ;;
     -h | --help) usage; exit 0 ;;
     *) echo "install_deps: unknown argument '$arg'" >&2; usage >&2; exit 2 ;;
@@ -29,6 +31,9 @@ done
 
 libraries=(libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libpcre2-dev libhwy-dev
            libedit-dev libgtest-dev libgmock-dev)
+if ((with_fuzz)); then
+  libraries+=(libclang-rt-14-dev)  # libFuzzer and the sanitizers' runtimes
+fi
 
 # at_least MAJOR.MINOR VERSION: whether VERSION starts with two numbers that are not below.
 at_least() {
@@ -80,6 +85,9 @@ find_missing() {
   if ((with_dev)); then
     have clang++ || missing+=(clang)
     have_clang_format || missing+=(clang-format)
+  fi
+  if ((with_fuzz)); then
+    have clang++-14 || missing+=(clang-14)  # the preset's compiler
   fi
 
   if ! have dpkg-query; then

@@ -182,6 +182,13 @@ class InstallDepsTest(unittest.TestCase):
         self.machine.stub("clang-format-14", "exit 0")
         self.assertEqual(self.machine.run("--dev", "--dry-run").stdout, "")
 
+    def test_fuzz_adds_the_compiler_of_the_preset_and_its_runtime(self):
+        result = self.machine.run("--fuzz", "--dry-run")
+        self.assertIn("missing: clang-14 libclang-rt-14-dev\n", result.stdout)
+        self.machine.stub("clang++-14", "exit 0")
+        self.machine.have(*LIBRARIES, "libclang-rt-14-dev")
+        self.assertEqual(self.machine.run("--fuzz", "--dry-run").stdout, "")
+
     def test_uses_sudo_when_it_needs_no_password(self):
         self.machine.have()
         self.machine.stub("id", "echo 1000")

@@ -345,12 +345,13 @@ GenerationDefaults parse_generation_defaults(std::string_view text, std::string_
   const JsonFields fields(root, where);
   GenerationDefaults defaults;
   defaults.temperature = fields.optional_number({"temperature"}).value_or(1);
-  if (!(defaults.temperature >= 0 && defaults.temperature <= 100)) {
-    fields.reject("temperature", "a number from 0 to 100");
+  if (!(defaults.temperature >= 0 && defaults.temperature <= 100) ||
+      vanishes_in_fp32(defaults.temperature)) {
+    fields.reject("temperature", "a number from 0 to 100 that is 0 in FP32 only if it is 0");
   }
   defaults.top_p = fields.optional_number({"top_p"}).value_or(1);
-  if (!(defaults.top_p > 0 && defaults.top_p <= 1)) {
-    fields.reject("top_p", "a number above 0, at most 1");
+  if (!(defaults.top_p > 0 && defaults.top_p <= 1) || vanishes_in_fp32(defaults.top_p)) {
+    fields.reject("top_p", "a number above 0, in FP32, too, at most 1");
   }
   if (!fields.optional_boolean({"do_sample"}).value_or(true)) defaults.temperature = 0;
   if (fields.has("eos_token_id")) defaults.eos_ids = fields.one_or_more_integers({"eos_token_id"});

@@ -42,11 +42,18 @@ json parse_json_object(std::string_view text, std::string_view where) {
     }
     return true;
   };
+  // The parser takes a NUL for the end of the text and would not look at what follows.
+  const std::size_t nul = text.find('\0');
+  require(nul == std::string_view::npos, ErrorCode::kBadCheckpoint, "{}: not JSON: byte {} is NUL",
+          where, nul);
   json root;
   try {
     root = json::parse(text.begin(), text.end(), callback);
-  } catch (const json::exception& e) {
-    fail(ErrorCode::kBadCheckpoint, "{}: not JSON: {}", where, e.what());
+  } catch (const json::parse_error& e) {  // its own message repeats the text, which may be long
+    fail(ErrorCode::kBadCheckpoint,
+         "{}: not JSON in UTF-8 (a syntax error, or cut short), at byte {}", where, e.byte);
+  } catch (const json::exception&) {
+    fail(ErrorCode::kBadCheckpoint, "{}: not JSON: a number is out of range", where);
   }
   require(root.is_object(), ErrorCode::kBadCheckpoint, "{}: the file holds no JSON object", where);
   return root;
@@ -88,7 +95,8 @@ std::int64_t JsonFields::long_integer(Keys keys) const {
   return value->get<std::int64_t>();
 }
 
-int JsonFields::to_int(std::string_view key, const json& value) const {
+int JsonFields::to_int(std::string_view key, const json& value,
+                       std::string_view requirement) const {
   if (value.is_number_integer()) {
     constexpr std::int64_t kMin = std::numeric_limits<int>::min();
     constexpr std::int64_t kMax = std::numeric_limits<int>::max();
@@ -97,13 +105,12 @@ int JsonFields::to_int(std::string_view key, const json& value) const {
       return static_cast<int>(value.get<std::int64_t>());
     }
   }
-  if (find({key}).second->is_array()) reject(key, "an array of 32-bit integers");
-  reject(key, "a 32-bit integer");
+  reject(key, requirement);
 }
 
 int JsonFields::integer(Keys keys) const {
   const auto [key, value] = get(keys);
-  return to_int(key, *value);
+  return to_int(key, *value, "a 32-bit integer");
 }
 
 double JsonFields::number(Keys keys) const {
@@ -120,10 +127,11 @@ std::string JsonFields::text(Keys keys) const {
 
 std::vector<int> JsonFields::integers(Keys keys) const {
   const auto [key, value] = get(keys);
-  if (!value->is_array()) reject(key, "an array of integers");
+  constexpr std::string_view kRequirement = "an array of 32-bit integers";
+  if (!value->is_array()) reject(key, kRequirement);
   std::vector<int> result;
   result.reserve(value->size());
-  for (const json& item : *value) result.push_back(to_int(key, item));
+  for (const json& item : *value) result.push_back(to_int(key, item, kRequirement));
   return result;
 }
 

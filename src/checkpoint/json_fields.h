@@ -20,6 +20,9 @@ inline constexpr std::int64_t kMaxConfigBytes = 64'000'000;
 // Throws Error: kBadCheckpoint.
 nlohmann::json parse_json_object(std::string_view text, std::string_view where);
 
+// Whether FP32, in which models compute, makes 0 of a number that is none.
+inline bool vanishes_in_fp32(double value) { return value != 0 && static_cast<float>(value) == 0; }
+
 // Untrusted text for a message: in quotes, escaped, cut to a readable length.
 std::string in_quotes(std::string_view text);
 
@@ -57,7 +60,7 @@ class JsonFields {
  private:
   std::pair<std::string_view, const nlohmann::json*> find(Keys keys) const;
   std::pair<std::string_view, const nlohmann::json*> get(Keys keys) const;
-  int to_int(std::string_view key, const nlohmann::json& value) const;
+  int to_int(std::string_view key, const nlohmann::json& value, std::string_view requirement) const;
 
   const nlohmann::json& object_;
   std::string_view where_;

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/math.h"
+#include "checkpoint/json_fields.h"
 
 namespace dsv4 {
 namespace {
@@ -60,14 +61,17 @@ class Checker {
     require(value >= min && value <= max, ErrorCode::kBadCheckpoint,
             "{}: {} is {}; it must be an integer from {} to {}", where_, key, value, min, max);
   }
-  // min < value <= max, or min <= value <= max; NaN never passes.
+  // min < value <= max, or min <= value <= max; NaN never passes. The bounds are far below the
+  // largest FP32 number.
   void above(std::string_view key, double value, double min, double max) const {
     require(value > min && value <= max, ErrorCode::kBadCheckpoint,
             "{}: {} is {}; it must be a number above {}, at most {}", where_, key, value, min, max);
+    does_not_vanish(key, value);
   }
   void at_least(std::string_view key, double value, double min, double max) const {
     require(value >= min && value <= max, ErrorCode::kBadCheckpoint,
             "{}: {} is {}; it must be a number from {} to {}", where_, key, value, min, max);
+    does_not_vanish(key, value);
   }
   template <class Value>
   void that(bool condition, std::string_view key, const Value& value,
@@ -77,6 +81,11 @@ class Checker {
   }
 
  private:
+  void does_not_vanish(std::string_view key, double value) const {
+    require(!vanishes_in_fp32(value), ErrorCode::kBadCheckpoint,
+            "{}: {} is {}; FP32, in which models compute, makes 0 of it", where_, key, value);
+  }
+
   std::string_view where_;
 };
 

@@ -140,6 +140,13 @@ TEST(ModelConfig, RefusesBadValuesByKeyAndRequirement) {
       {"hc_eps", 0, "above 0"},
       {"rms_norm_eps", 0.0, "above 0"},
       {"rms_norm_eps", "1e-6", "number"},
+      {"rms_norm_eps", 1e-300, "FP32"},
+      {"rms_norm_eps", 7e-46, "FP32"},  // half of the least FP32 number rounds to 0
+      {"hc_eps", 1e-46, "FP32"},
+      {"routed_scaling_factor", 1e-300, "FP32"},
+      {"routed_scaling_factor", 1e39, "at most"},
+      {"swiglu_limit", 1e-50, "FP32"},
+      {"swiglu_limit", 1e300, "to"},
       {"routed_scaling_factor", 0, "above 0"},
       {"swiglu_limit", -1, "from 0"},
       {"rope_theta", 1, "above 1"},
@@ -149,6 +156,8 @@ TEST(ModelConfig, RefusesBadValuesByKeyAndRequirement) {
       {"compress_ratios", {0, 0, 4}, "43"},
       {"compress_ratios", {0, "4"}, "integers"},
       {"compress_ratios", 4, "array"},
+      {"compress_ratios", {{4}}, "[[4]]; it must be an array of 32-bit integers"},
+      {"num_hidden_layers", {4}, "[4]; it must be a 32-bit integer"},
       {"quantization_config", {{"weight_block_size", "128"}}, "array"},
       {"tie_word_embeddings", 0, "true or false"},
   };
@@ -161,13 +170,34 @@ TEST(ModelConfig, RefusesBadValuesByKeyAndRequirement) {
   }
 }
 
+TEST(ModelConfig, RefusesTextThatIsNotOneObjectShortly) {
+  for (const std::string& text : {std::string(), std::string("{"), std::string("{}\0x", 4),
+                                  std::string("{\"a\": \"\xFF\"}"), std::string("{\"a\": 1e999}"),
+                                  std::string(50, '['), "{\"a\": " + std::string(100'000, 'x')}) {
+    SCOPED_TRACE(text.substr(0, 20));
+    expect_error(ErrorCode::kBadCheckpoint, {"dir/config.json"},
+                 [&] { parse_model_config(text, "dir/config.json"); });
+  }
+}
+
 TEST(ModelConfig, AcceptsTheLastGoodValueBeforeEachBound) {
-  const std::vector<std::pair<const char*, json>> cases{
-      {"hidden_size", 1},           {"hidden_size", 1 << 20},        {"bos_token_id", 129279},
-      {"eos_token_id", {1, 2}},     {"qk_rope_head_dim", 128},       {"index_head_dim", 64},
-      {"num_experts_per_tok", 256}, {"n_routed_experts", 6096},      {"num_hash_layers", 43},
-      {"num_hash_layers", 0},       {"num_nextn_predict_layers", 0}, {"rms_norm_eps", 1e-20},
-      {"swiglu_limit", 0},          {"sliding_window", 1},           {"o_groups", 64}};
+  const std::vector<std::pair<const char*, json>> cases{{"hidden_size", 1},
+                                                        {"hidden_size", 1 << 20},
+                                                        {"bos_token_id", 129279},
+                                                        {"eos_token_id", {1, 2}},
+                                                        {"qk_rope_head_dim", 128},
+                                                        {"index_head_dim", 64},
+                                                        {"num_experts_per_tok", 256},
+                                                        {"n_routed_experts", 6096},
+                                                        {"num_hash_layers", 43},
+                                                        {"num_hash_layers", 0},
+                                                        {"num_nextn_predict_layers", 0},
+                                                        {"rms_norm_eps", 1e-20},
+                                                        {"rms_norm_eps", 1.4e-45},
+                                                        {"swiglu_limit", 1e-45},
+                                                        {"swiglu_limit", 0},
+                                                        {"sliding_window", 1},
+                                                        {"o_groups", 64}};
   for (const auto& [key, value] : cases) {
     json root = flash_json();
     root[key] = value;
@@ -343,8 +373,9 @@ TEST(GenerationDefaults, ReadsOrFallsBack) {
 }
 
 TEST(GenerationDefaults, RefusesBadValues) {
-  for (const char* text : {R"({"temperature":-0.1})", R"({"temperature":"1"})", R"({"top_p":0})",
-                           R"({"top_p":1.01})", R"({"eos_token_id":1.5})", "[1]"}) {
+  for (const char* text :
+       {R"({"temperature":-0.1})", R"({"temperature":"1"})", R"({"top_p":0})", R"({"top_p":1.01})",
+        R"({"eos_token_id":1.5})", "[1]", R"({"temperature":1e-300})", R"({"top_p":1e-300})"}) {
     expect_error(ErrorCode::kBadCheckpoint, {"g.json"},
                  [&] { parse_generation_defaults(text, "g.json"); });
   }

@@ -97,7 +97,7 @@ std::string quote_text(std::string_view text) {
   constexpr std::size_t kMaxShown = 160;
   const bool cut = text.size() > kMaxShown;
   return json(std::string(text.substr(0, kMaxShown)))
-             .dump(-1, ' ', false, json::error_handler_t::replace) +
+             .dump(-1, ' ', true, json::error_handler_t::replace) +
          (cut ? "..." : "");
 }
 

@@ -30,8 +30,8 @@ inline constexpr int kMaxJsonDepth = 64;
 // Throws Error kBadCheckpoint, starting with `where`, for text that is not one JSON value in UTF-8.
 void parse_json_events(std::string_view text, std::string_view where, JsonEvents& events);
 
-// Untrusted text for a message: in quotes, control characters escaped, cut to a readable length.
-// It costs an allocation or two: in a loop call it on failure only (require() evaluates its
+// Untrusted text for a message: in quotes, all but printable ASCII escaped, cut to a readable
+// length. It costs an allocation or two: in a loop call it on failure only (require() evaluates its
 // arguments always).
 std::string quote_text(std::string_view text);
 

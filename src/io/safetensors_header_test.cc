@@ -331,6 +331,8 @@ TEST(SafetensorsHeader, RefusesHolesAndOverlaps) {
 TEST(SafetensorsHeader, QuotesHostileNamesShortly) {
   expect_error(ErrorCode::kBadCheckpoint, {"\\n", "\\u001b[31m"},
                [] { parse(R"({"a\n\u001b[31m":1})", 0); });
+  expect_error(ErrorCode::kBadCheckpoint, {"\\u007f\\u009b"},  // terminals obey these, too
+               [] { parse(R"({"\u007f\u009b":1})", 0); });
   expect_error(ErrorCode::kBadCheckpoint, {"..."},
                [] { parse(std::string("{\"") + std::string(1'000'000, 'x') + "\":1}", 0); });
   expect_error(ErrorCode::kUnsupported, {"..."}, [] {

@@ -71,6 +71,21 @@ inline std::string dsml_calls(std::string_view invokes) {
   std::string text(kToolCallsOpener);
   return text.append(kTagEnd).append(invokes).append(kToolCallsCloser);
 }
+// Completions of about 13 MB, of one kind of call throughout. A parser that looks for the other
+// kind to the end of the text each time takes longer than a test may.
+inline constexpr std::size_t kManyTags = 200'000;
+inline std::string many_empty_calls() {
+  std::string invokes;
+  for (std::size_t i = 0; i < kManyTags; ++i) invokes += dsml_invoke("f", "");
+  return dsml_calls(invokes).append(kEosMark);
+}
+inline std::string many_parameters(bool is_string) {
+  std::string parameters;
+  for (std::size_t i = 0; i < kManyTags; ++i) {
+    parameters += dsml_parameter(std::to_string(i), "1", is_string);
+  }
+  return dsml_calls(dsml_invoke("f", parameters)).append(kEosMark);
+}
 inline std::string with_eos(std::string text) { return text.append(kEosMark); }
 
 inline void expect_same(const Completion& got, const Completion& want) {

@@ -10,6 +10,7 @@
 
 #include "text/chat_marks.h"
 #include "text/dsml.h"
+#include "text/find_either.h"
 #include "text/strict_json.h"
 
 namespace dsv4 {
@@ -43,13 +44,20 @@ class Reader {
     std::string_view before;  // all the rest if there is none
     std::string_view stop;    // empty if there is none
   };
+  // Moves past the stop.
+  Found take_until(std::string_view stop) {
+    const std::size_t at = rest_.find(stop);
+    if (at == std::string_view::npos) return {std::exchange(rest_, {}), {}};
+    const Found found = {rest_.substr(0, at), stop};
+    rest_.remove_prefix(at + stop.size());
+    return found;
+  }
   // Moves past the first of two stops.
   Found take_until(std::string_view stop_a, std::string_view stop_b) {
-    const std::size_t a = rest_.find(stop_a), b = rest_.find(stop_b);
-    const std::size_t at = std::min(a, b);
-    if (at == std::string_view::npos) return {std::exchange(rest_, {}), {}};
-    const Found found = {rest_.substr(0, at), a <= b ? stop_a : stop_b};
-    rest_.remove_prefix(at + found.stop.size());
+    const EitherPiece stop = find_either(rest_, stop_a, stop_b);
+    if (stop.at == std::string_view::npos) return {std::exchange(rest_, {}), {}};
+    const Found found = {rest_.substr(0, stop.at), stop.is_first ? stop_a : stop_b};
+    rest_.remove_prefix(stop.at + found.stop.size());
     return found;
   }
 
@@ -62,7 +70,7 @@ void append_parameter(Reader& reader, std::unordered_set<std::string>& keys,
                       std::string& arguments) {
   // The closer is searched without its "<", as published: a value cannot contain either.
   const std::string_view closer = kParameterCloser.substr(1);
-  const Reader::Found tag = reader.take_until(closer, closer);
+  const Reader::Found tag = reader.take_until(closer);
   if (tag.stop.empty()) refuse("the text ends inside a parameter");
   if (!tag.before.ends_with('<')) refuse("a parameter's closing tag is damaged");
   Reader inner(tag.before.substr(0, tag.before.size() - 1));

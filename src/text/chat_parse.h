@@ -27,8 +27,9 @@ struct StrictParse {
 };
 
 // As DeepSeek's published parser, with EOS required after tool calls, too. Refuses what the prompt
-// format cannot have produced, so that encoding the result gives the text back. Parameters with
-// string="false" are taken as they stand, JSON or not.
+// format cannot have produced, so that encoding the result gives the text back, with exceptions
+// that are the published parser's: white space in the head of a call may differ, a block without
+// calls counts as none, and parameters with string="false" are taken as they stand, JSON or not.
 StrictParse parse_completion(std::string_view text, bool thinking);
 
 // Never refuses and never loses text. What the strict parser refuses comes back without tool calls

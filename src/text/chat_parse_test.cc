@@ -136,6 +136,12 @@ TEST(ChatParse, MarksOutOfPlace) {
                  calls + "</think>b");
 }
 
+TEST(ChatParse, BlockWithoutCallsIsNone) {
+  const StrictParse got = parse_completion(with_eos(concat({"a", dsml_calls("")})), false);
+  EXPECT_EQ(got.problem, "");
+  expect_same(got.completion, {"", "a", {}, ""});
+}
+
 TEST(ChatParse, CallsWithoutParameters) {
   const StrictParse got =
       parse_completion(with_eos(dsml_calls(dsml_invoke("f", "") + dsml_invoke("g", ""))), false);
@@ -160,6 +166,13 @@ TEST(ChatParse, JsonValuesAreTakenAsTheyStand) {
       parse_completion(with_eos(dsml_calls(dsml_invoke("f", parameters))), false);
   ASSERT_EQ(got.completion.tool_calls.size(), 1u);
   EXPECT_EQ(got.completion.tool_calls[0].arguments, "{\"a\":  {\"x\":1} , \"b\": oops}");
+}
+
+TEST(ChatParse, TimeIsLinearInTheNumberOfTags) {
+  EXPECT_EQ(parse_completion(many_empty_calls(), false).completion.tool_calls.size(), kManyTags);
+  for (const bool is_string : {true, false}) {
+    EXPECT_EQ(parse_completion(many_parameters(is_string), false).completion.tool_calls.size(), 1u);
+  }
 }
 
 }  // namespace

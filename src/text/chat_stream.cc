@@ -128,31 +128,30 @@ bool CompletionStreamParser::step() {
 }
 
 bool CompletionStreamParser::step_reasoning() {
-  const std::size_t end = find(kEndThinkMark), calls = find(kToolCallsOpener);
-  if (end < calls) {
-    emit_text(Kind::kReasoning, end);
-    advance(kEndThinkMark.size(), State::kContent);
-    return true;
+  const EitherPiece stop = find(kEndThinkMark, kToolCallsOpener);
+  if (stop.at == kNone) {
+    emit_text(Kind::kReasoning, rest().size() - held_tail(rest(), kTextMarks));
+    return false;
   }
-  if (calls != kNone) {
-    emit_text(Kind::kReasoning, calls);
+  emit_text(Kind::kReasoning, stop.at);
+  if (stop.is_first) {
+    advance(kEndThinkMark.size(), State::kContent);
+  } else {
     strict_failed_ = true;
     advance(0, State::kRaw);
-    return true;
   }
-  emit_text(Kind::kReasoning, rest().size() - held_tail(rest(), kTextMarks));
-  return false;
+  return true;
 }
 
 bool CompletionStreamParser::step_content() {
-  const std::size_t end = find(kEosMark), calls = find(kToolCallsOpener);
-  if (end == kNone && calls == kNone) {
+  const EitherPiece stop = find(kEosMark, kToolCallsOpener);
+  if (stop.at == kNone) {
     emit_text(Kind::kContent, rest().size() - held_tail(rest(), kTextMarks));
     return false;
   }
-  emit_text(Kind::kContent, std::min(end, calls));
+  emit_text(Kind::kContent, stop.at);
   raw_begin_ = pos_;
-  if (end < calls) {
+  if (stop.is_first) {
     advance(kEosMark.size(), State::kDone);
   } else if (strict_failed_) {
     advance(0, State::kRaw);
@@ -176,20 +175,19 @@ bool CompletionStreamParser::step_between_calls() {
 }
 
 bool CompletionStreamParser::step_invoke_head() {
-  const std::size_t parameter = find(kParameterOpener), closer = find(kInvokeCloser);
-  const std::size_t end = std::min(parameter, closer);
-  if (end == kNone) {
+  const EitherPiece stop = find(kParameterOpener, kInvokeCloser);
+  if (stop.at == kNone) {
     note_searched();
     return false;
   }
   std::string_view name;
-  if (!parse_invoke_head(rest().substr(0, end), name)) return fail();
+  if (!parse_invoke_head(rest().substr(0, stop.at), name)) return fail();
   begin_call(name);
-  if (parameter < closer) {
-    advance(end + kParameterOpener.size(), State::kParameterName);
+  if (stop.is_first) {
+    advance(stop.at + kParameterOpener.size(), State::kParameterName);
   } else {
     end_call();
-    advance(end + kInvokeCloser.size(), State::kBetweenCalls);
+    advance(stop.at + kInvokeCloser.size(), State::kBetweenCalls);
   }
   return true;
 }
@@ -203,27 +201,27 @@ bool CompletionStreamParser::step_parameter_name() {
 }
 
 bool CompletionStreamParser::step_parameter_key() {
-  const std::size_t string = find(kStringParameter), json = find(kJsonParameter);
-  const std::size_t end = std::min(string, json), tag_end = find(kValueEnd);
-  if (tag_end < end) return fail();
-  if (end == kNone) {
+  const EitherPiece attribute = find(kStringParameter, kJsonParameter);
+  const std::string_view key = rest().substr(0, attribute.at);
+  if (key.find(kValueEnd, searched_ - pos_) != kNone) return fail();
+  if (attribute.at == kNone) {
     note_searched();
     return false;
   }
-  const std::string_view key = rest().substr(0, end);
   const bool is_first = keys_.empty();
   if (!keys_.emplace(key).second) return fail();
-  is_string_ = string < json;
+  is_string_ = attribute.is_first;
   holds_arguments_ = is_first && tools_ != nullptr && tools_->is_wrapper(call_name_, key);
   emit_arguments(is_first ? "{" : ", ");
   emit_arguments(print_json_string(key));
   emit_arguments(is_string_ ? ": \"" : ": ");
-  advance(end + (is_string_ ? kStringParameter : kJsonParameter).size(), State::kParameterValue);
+  advance(key.size() + (is_string_ ? kStringParameter : kJsonParameter).size(),
+          State::kParameterValue);
   return true;
 }
 
 bool CompletionStreamParser::step_parameter_value() {
-  const std::size_t tag_end = find(kValueEnd);
+  const std::size_t tag_end = rest().find(kValueEnd);
   if (tag_end == kNone) {
     const std::size_t num_bytes = rest().size() - held_tail(rest(), kValueMarks);
     emit_value(rest().substr(0, num_bytes));
@@ -271,13 +269,12 @@ CompletionStreamParser::Match CompletionStreamParser::match(std::string_view pie
   return Match::kFull;
 }
 
-std::size_t CompletionStreamParser::find(std::string_view piece) const {
-  const std::size_t at = text_.find(piece, std::max(searched_, pos_));
-  return at == kNone ? kNone : at - pos_;
+EitherPiece CompletionStreamParser::find(std::string_view piece_a, std::string_view piece_b) const {
+  return find_either(rest(), piece_a, piece_b, searched_ - pos_);
 }
 
 void CompletionStreamParser::note_searched() {
-  searched_ = text_.size() - std::min(text_.size(), kLongestPiece);
+  searched_ = std::max(pos_, text_.size() - std::min(text_.size(), kLongestPiece));
 }
 
 void CompletionStreamParser::advance(std::size_t num_bytes, State state) {

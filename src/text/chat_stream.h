@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "text/chat_parse.h"
+#include "text/find_either.h"
 #include "text/tool_arguments.h"
 
 namespace dsv4 {
@@ -75,8 +76,8 @@ class CompletionStreamParser {
 
   // Whether rest() begins with the two pieces, or may once there is more of it.
   Match match(std::string_view piece_a, std::string_view piece_b) const;
-  // Where in rest() a piece begins, npos if it is not there yet.
-  std::size_t find(std::string_view piece) const;
+  // The first of two pieces in rest(); npos if neither is there yet.
+  EitherPiece find(std::string_view piece_a, std::string_view piece_b) const;
   void note_searched();
   void advance(std::size_t num_bytes, State state);
   // Emits the first bytes of rest() as reasoning or content and goes past them.
@@ -94,7 +95,7 @@ class CompletionStreamParser {
   const ToolParameters* const tools_;
   std::string text_;           // all of it: what is damaged is given back as it was
   std::size_t pos_ = 0;        // before it, everything is emitted or held in held_arguments_
-  std::size_t searched_ = 0;   // no stop of the current state begins before it
+  std::size_t searched_ = 0;   // at least pos_; no stop of the current state begins before it
   std::size_t raw_begin_ = 0;  // of the tool block or EOS
   State state_;
   bool strict_failed_ = false;

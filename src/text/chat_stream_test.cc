@@ -360,5 +360,16 @@ TEST(ChatStream, LongUnfinishedHeadsComeBackWhole) {
   }
 }
 
+TEST(ChatStream, TimeIsLinearInTheNumberOfTags) {
+  const auto num_calls = [](const std::string& text, std::size_t piece_bytes) {
+    return run(text, false, every(piece_bytes)).finished.tool_calls.size();
+  };
+  for (const std::size_t piece_bytes : {std::size_t{100}, std::size_t{1} << 30}) {
+    EXPECT_EQ(num_calls(many_empty_calls(), piece_bytes), kManyTags);
+    EXPECT_EQ(num_calls(many_parameters(true), piece_bytes), 1u);
+    EXPECT_EQ(num_calls(many_parameters(false), piece_bytes), 1u);
+  }
+}
+
 }  // namespace
 }  // namespace dsv4

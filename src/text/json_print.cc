@@ -52,7 +52,7 @@ class JsonBuilder : public nlohmann::json_sax<json> {
 
   bool parse_error(std::size_t position, const std::string&, const json::exception& e) override {
     // nlohmann repeats the text that it met, whatever its length.
-    append_final_utf8(std::string_view(e.what()).substr(0, 200), problem_);
+    problem_ = printable_utf8(e.what(), 200);
     position_ = position;
     return false;
   }

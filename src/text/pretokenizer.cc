@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "text/pattern.h"
+#include "text/strict_json.h"
 #include "text/utf8.h"
 
 namespace dsv4 {
@@ -64,7 +65,7 @@ Code compile(std::string_view pattern, std::string_view where) {
                           kOptions, &error, &error_at, nullptr));
   require(code != nullptr, ErrorCode::kBadCheckpoint,
           "{}: the pattern does not compile: {} (at byte {} of {})", where, pcre2_message(error),
-          error_at, translated);
+          error_at, quote(translated));
   std::uint32_t matches_empty = 0;
   pcre2_pattern_info(code.get(), PCRE2_INFO_MATCHEMPTY, &matches_empty);
   require(matches_empty == 0, ErrorCode::kBadCheckpoint,

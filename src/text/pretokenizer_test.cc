@@ -94,6 +94,8 @@ TEST(Pretokenizer, RefusesPatternsThatDoNotCompileOrMatchNothing) {
       Pretokenizer({"x", pattern}, "test");
     });
   }
+  expect_error(ErrorCode::kBadCheckpoint, "of \"(??aaa",  // no control characters in messages
+               [] { Pretokenizer({"(\x1b\x7f" + std::string(1000, 'a')}, "test"); });
   expect_error(ErrorCode::kUnsupported, "at most",
                [] { Pretokenizer({std::string(5000, 'a')}, "test"); });
   expect_error(ErrorCode::kUnsupported, "at most",

@@ -38,22 +38,21 @@ json parse_strict_json(std::string_view text, std::string_view where) {
     }
     return true;
   };
+  // The parser takes a NUL for the end of the text and would not look at what follows.
+  const std::size_t nul = text.find('\0');
+  require(nul == std::string_view::npos, ErrorCode::kBadCheckpoint,
+          "{}: not valid JSON: byte {} is NUL", where, nul);
   try {
     return json::parse(text.begin(), text.end(), inspect);
   } catch (const json::exception& e) {
     fail(ErrorCode::kBadCheckpoint, "{}: not valid JSON: {}", where,
-         std::string_view(e.what()).substr(0, 200));  // it repeats the text that it met
+         printable_utf8(e.what(), 200));  // it repeats the text that it met
   }
 }
 
 std::string quote(std::string_view text) {
   constexpr std::size_t kShown = 60;
-  std::string shown;
-  append_final_utf8(text.substr(0, kShown), shown);
-  for (char& c : shown) {
-    if (static_cast<unsigned char>(c) < 0x20) c = '?';
-  }
-  return fmt::format("\"{}{}\"", shown, text.size() > kShown ? "..." : "");
+  return fmt::format("\"{}{}\"", printable_utf8(text, kShown), text.size() > kShown ? "..." : "");
 }
 
 }  // namespace dsv4

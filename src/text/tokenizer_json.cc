@@ -80,9 +80,10 @@ struct Field {
     if (value != wanted) refuse(fmt::format("; only {} is", wanted.dump()));
   }
   [[noreturn]] void refuse(std::string_view hint = "") const {
-    std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-    if (text.size() > 80) text = text.substr(0, 80) + "...";
-    fail(ErrorCode::kUnsupported, "{} = {} is not implemented{}", where, text, hint);
+    constexpr std::size_t kShown = 80;
+    const std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+    fail(ErrorCode::kUnsupported, "{} = {}{} is not implemented{}", where,
+         printable_utf8(text, kShown), text.size() > kShown ? "..." : "", hint);
   }
 
  private:
@@ -162,6 +163,11 @@ IdsByName read_vocab(const Field& vocab, TokenizerTables& tables) {
       store_token(vocab, id, *bytes, tables);
     } else if (as_added->second != id) {  // may stand in both lists, but as one token
       vocab.bad("{} has id {} here and {} in added_tokens", quote(name), id, as_added->second);
+    } else if (bytes && *bytes != name) {
+      fail(ErrorCode::kUnsupported,
+           "{}: {} stands in added_tokens, too, where it is text and not the symbols of bytes; not "
+           "implemented",
+           vocab.where, quote(name));
     }
   }
   for (int byte = 0; byte < 256; ++byte) {

@@ -30,6 +30,7 @@ void expect_refused(ErrorCode code, std::string_view part, const std::string& te
     EXPECT_NE(message.find(part), std::string_view::npos) << message;
     EXPECT_EQ(message.substr(0, 10), "file.json:") << message;
     EXPECT_LT(message.size(), 600u);
+    for (const char c : message) EXPECT_GE(static_cast<unsigned char>(c), 0x20) << message;
     return;
   }
   ADD_FAILURE() << "accepted; wanted an error with: " << part;
@@ -72,6 +73,12 @@ TEST(TokenizerJson, SettingsThatAreNotImplementedAreNamed) {
        {"post_processor.type", [](json& f) { f["post_processor"]["type"] = "TemplateProcessing"; }},
        {"decoder.type", [](json& f) { f["decoder"]["type"] = "Metaspace"; }},
        {"model.type", [](json& f) { f["model"]["type"] = "Unigram"; }},
+       {"\"a?b\"",
+        [](json& f) {
+          f["model"]["type"] =
+              "a\u009b"
+              "b";
+        }},
        {"model.dropout", [](json& f) { f["model"]["dropout"] = 0.1; }},
        {"model.unk_token", [](json& f) { f["model"]["unk_token"] = "<unk>"; }},
        {"model.continuing_subword_prefix",
@@ -102,8 +109,11 @@ TEST(TokenizerJson, SettingsThatAreNotImplementedAreNamed) {
         [](json& f) { f["pre_tokenizer"]["pretokenizers"][3]["add_prefix_space"] = true; }},
        {"added_tokens[4].lstrip", [](json& f) { f["added_tokens"][4]["lstrip"] = true; }},
        {"added_tokens[4].rstrip", [](json& f) { f["added_tokens"][4]["rstrip"] = true; }},
-       {"added_tokens[4].single_word",
-        [](json& f) { f["added_tokens"][4]["single_word"] = true; }}});
+       {"added_tokens[4].single_word", [](json& f) { f["added_tokens"][4]["single_word"] = true; }},
+       {"stands in added_tokens", [](json& f) {  // decoded as text it would not be the " " it was
+          f["added_tokens"].push_back(
+              {{"id", f["model"]["vocab"]["\u0120"]}, {"content", "\u0120"}});
+        }}});
 }
 
 TEST(TokenizerJson, DamageIsNamed) {
@@ -166,6 +176,8 @@ TEST(TokenizerJson, TextThatIsNoStrictJson) {
     SCOPED_TRACE(text);
     expect_refused(ErrorCode::kBadCheckpoint, "not valid JSON", text);
   }
+  expect_refused(ErrorCode::kBadCheckpoint, "byte 2 is NUL", std::string("{}\0x", 4));
+  expect_refused(ErrorCode::kBadCheckpoint, "not valid JSON", "{\"a\": " + std::string(9999, 'x'));
   expect_refused(ErrorCode::kBadCheckpoint, "must be an object", "[]");
   expect_refused(ErrorCode::kBadCheckpoint, "stands twice", "{\"model\": {\"a\": 1, \"a\": 1}}");
   expect_refused(ErrorCode::kBadCheckpoint, "levels deep", std::string(100000, '['));

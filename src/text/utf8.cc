@@ -85,4 +85,17 @@ void append_final_utf8(std::string_view text, std::string& out) {
   if (append_valid_utf8(text, out) < text.size()) out.append(kReplacement);
 }
 
+std::string printable_utf8(std::string_view text, std::size_t max_bytes) {
+  std::string valid, printable;
+  append_final_utf8(text.substr(0, max_bytes), valid);
+  for (std::size_t at = 0; at < valid.size(); ++at) {
+    const auto byte = static_cast<std::uint8_t>(valid[at]);
+    // U+0080 to U+009F are 0xC2 and a byte below 0xA0.
+    const bool is_c1 = byte == 0xC2 && static_cast<std::uint8_t>(valid[at + 1]) < 0xA0;
+    printable.push_back(byte < 0x20 || byte == 0x7F || is_c1 ? '?' : valid[at]);
+    if (is_c1) ++at;
+  }
+  return printable;
+}
+
 }  // namespace dsv4

@@ -1,4 +1,5 @@
-// utf8.h: validity of UTF-8 and the replacement of what is invalid. No properties of characters.
+// utf8.h: validity of UTF-8 and the replacement of what is invalid. No properties of characters but
+// being a control character.
 //
 // An invalid sequence is cut as Unicode recommends (maximal subparts: a sequence that could have
 // begun a character counts as one, any other byte alone); each part becomes one U+FFFD. Python's
@@ -34,5 +35,9 @@ std::size_t append_valid_utf8(std::string_view text, std::string& out);
 
 // The same for text that ends here: an incomplete tail is invalid, too.
 void append_final_utf8(std::string_view text, std::string& out);
+
+// Untrusted text for a message: at most its first `max_bytes` bytes, invalid parts as U+FFFD, every
+// control character, which a terminal would obey, as "?".
+std::string printable_utf8(std::string_view text, std::size_t max_bytes);
 
 }  // namespace dsv4

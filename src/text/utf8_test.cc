@@ -82,6 +82,15 @@ TEST(Utf8, ResultIsValidAndValidTextIsUntouched) {
   }
 }
 
+TEST(Utf8, MessagesHoldNoControlCharactersAndNoHalfCharacters) {
+  EXPECT_EQ(printable_utf8("a\n\x1b[31m\x7f\xC2\x9B\xC2\xA0", 100), "a??[31m??\xC2\xA0");
+  EXPECT_EQ(printable_utf8("\xE2\x82\xAC", 3), "\xE2\x82\xAC");
+  EXPECT_EQ(printable_utf8("\xE2\x82\xAC", 2), "\xEF\xBF\xBD");
+  EXPECT_EQ(printable_utf8("\xC2\x9B", 1), "\xEF\xBF\xBD");
+  EXPECT_EQ(printable_utf8(std::string_view("\0b", 2), 1), "?");
+  EXPECT_EQ(printable_utf8("ab", 0), "");
+}
+
 TEST(Utf8, EmptyText) {
   EXPECT_EQ(valid_utf8_prefix(""), 0u);
   EXPECT_EQ(repaired(""), "");
