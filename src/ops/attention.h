@@ -24,6 +24,7 @@ namespace dsv4 {
 //   compressed rows j with compress_ratio * (j + 1) <= p + 1: all of them, or those of row_indices;
 //     row j lies in row j % page_rows of page comp_pages[s, j / page_rows].
 struct AttentionParams {
+  static constexpr std::string_view kOpName = "attention";
   MatrixView q;  // [tokens, num_heads * head_dim], kF32 or kBf16
   int num_heads = 0;
   const std::int32_t* positions = nullptr;  // [tokens], -1: inactive
@@ -53,6 +54,7 @@ Cost cost(const AttentionParams& p);
 // (keys - n) + i, so that queries align with the end of the keys. window > 0: only the last
 // `window` of those.
 struct DenseAttentionParams {
+  static constexpr std::string_view kOpName = "dense_attention";
   MatrixView q;  // [q_tokens, num_heads * head_dim]
   MatrixView k;  // [kv_tokens, num_kv_heads * head_dim]
   MatrixView v;  // [kv_tokens, num_kv_heads * value_dim]

@@ -37,14 +37,15 @@ class OpImplementation {
   virtual ~OpImplementation() = default;
   virtual Support supports(const Params&) const { return {false, "this backend has no such op"}; }
   virtual std::int64_t workspace_bytes(const Params&) const { return 0; }
-  // Checks, then queues the work. Throws Error: kBadRequest (params), kUnsupported (with the
-  // reason).
+  // Checks, then queues the work. Throws Error: kBadRequest (params), kUnsupported (naming the op,
+  // with the reason).
   void run(const Params& params, const OpContext& context = {}) {
     check(params);
     const Support support = supports(params);
-    require(support.ok, ErrorCode::kUnsupported, "{}", support.reason);
+    require(support.ok, ErrorCode::kUnsupported, "the op {} cannot run: {}", Params::kOpName,
+            support.reason);
     DSV4_CHECK(context.workspace_bytes >= workspace_bytes(params),
-               "workspace of {} bytes, {} needed", context.workspace_bytes,
+               "{}: workspace of {} bytes, {} needed", Params::kOpName, context.workspace_bytes,
                workspace_bytes(params));
     compute(params, context);
   }

@@ -44,6 +44,7 @@ std::int64_t compressor_state_floats(int compress_ratio, bool overlapping, std::
 // rows[t] is written iff token t closes a group ((p + 1) % ratio == 0): the pooled row after
 // RMSNorm(norm_weight, eps), before RoPE. Other rows of `rows` are left as they are.
 struct CompressParams {
+  static constexpr std::string_view kOpName = "compress";
   CompressorTokens tokens;
   const float* states = nullptr;  // [.., state_stride]
   MatrixView norm_weight;         // [1, row_dim]
@@ -54,6 +55,7 @@ void check(const CompressParams& p);
 Cost cost(const CompressParams& p);
 
 struct CompressorCommitParams {
+  static constexpr std::string_view kOpName = "compressor_commit";
   CompressorTokens tokens;
   const std::int32_t* num_accepted =
       nullptr;              // [num_sequences] leading tokens to fold; null: all active

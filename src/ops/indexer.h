@@ -17,6 +17,7 @@ namespace dsv4 {
 // workspace). Of index_scores, where wanted, only a token's visible columns are written. relu(NaN)
 // is NaN.
 struct IndexerParams {
+  static constexpr std::string_view kOpName = "indexer";
   PagedRowsView queries;         // slot t * num_heads + h; any row kind, written by ops/kv_write.h
   MatrixView head_weights;       // [tokens, num_heads], kF32
   float head_weight_factor = 1;  // index_head_dim^-1/2 * num_heads^-1/2 in V4

@@ -15,6 +15,7 @@ namespace dsv4 {
 // order H_2n = [[H_n, H_n], [H_n, -H_n]], times width^-1/2; width a power of two), then `rounding`,
 // then the encoding of the row kind (tensor/kv_row_codec.h). RoPE has been applied before.
 struct KvWriteParams {
+  static constexpr std::string_view kOpName = "kv_write";
   MatrixView x;                         // [n, heads * width], kF32 or kBf16
   std::int64_t rows_per_token = 1;      // heads: row t * heads + h of the pool order is x[t, h]
   const std::int64_t* slots = nullptr;  // [n * rows_per_token], -1: skipped; null: slot i = row i

@@ -15,6 +15,7 @@ namespace dsv4 {
 // activations: kF32, kBf16, or quantised by ops/quantize.h (kE4m3 1 x 128, kNvfp4 1 x 16).
 // Order: k ascending; the reference accumulates in FP64 and rounds once to y's format.
 struct LinearParams {
+  static constexpr std::string_view kOpName = "linear";
   MatrixView x;                             // [M, G * K]
   MatrixView w;                             // [G * N, K], K-major
   MutableMatrixView y;                      // [M, G * N], kF32 or kBf16
@@ -27,6 +28,7 @@ Cost cost(const LinearParams& p);
 // out[t] = num_copies copies of table[token_ids[t]], side by side (the residual copies of
 // hyper-connections). A token id of -1 marks an inactive row. Ids were checked at the door.
 struct EmbeddingParams {
+  static constexpr std::string_view kOpName = "embedding";
   const std::int32_t* token_ids = nullptr;  // [tokens]
   MatrixView table;                         // [vocab, dim]
   int num_copies = 1;

@@ -21,6 +21,7 @@ namespace dsv4 {
 // out = RMSNorm(sum over j of pre_j X_j; norm_weight), or without the norm when norm_weight is
 // null.
 struct HcPreParams {
+  static constexpr std::string_view kOpName = "hc_pre";
   MatrixView x;  // [tokens, copies * dim], kF32 or kBf16
   int copies = 0;
   MatrixView mix_weight;          // [(2 + copies) * copies, copies * dim], kF32
@@ -40,6 +41,7 @@ Cost cost(const HcPreParams& p);
 
 // out_j = post_j * y + sum over i of comb[i][j] * X_i. out may be x.
 struct HcPostParams {
+  static constexpr std::string_view kOpName = "hc_post";
   MatrixView x;  // [tokens, copies * dim]
   MatrixView y;  // [tokens, dim], the sublayer's output
   int copies = 0;
@@ -54,6 +56,7 @@ Cost cost(const HcPostParams& p);
 // The trunk's end: pre_j = sigmoid((mix_weight . flat)_j * r * scale + base_j) + hc_eps;
 // out = RMSNorm(sum over j of pre_j X_j; norm_weight), norm as above.
 struct HcHeadParams {
+  static constexpr std::string_view kOpName = "hc_head";
   MatrixView x;  // [tokens, copies * dim]
   int copies = 0;
   MatrixView mix_weight;         // [copies, copies * dim], kF32

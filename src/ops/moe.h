@@ -13,6 +13,7 @@ namespace dsv4 {
 // Sorts the (token, choice) pairs by expert, stable, so rows of an expert ascend by token.
 // Pairs with expert_idx -1 (inactive tokens, experts of another device) get no row.
 struct MoeDispatchParams {
+  static constexpr std::string_view kOpName = "moe_dispatch";
   const std::int32_t* expert_idx = nullptr;  // [tokens, experts_per_token]
   const float* expert_weights = nullptr;     // [tokens, experts_per_token]
   std::int64_t tokens = 0;
@@ -32,6 +33,7 @@ Cost cost(const MoeDispatchParams& p);
 // FP32). The clamp comes before silu, on gate from above only; the routing weight before the down
 // GEMM. Rows at and past expert_offsets[num_experts] are inactive.
 struct ExpertGateUpParams {
+  static constexpr std::string_view kOpName = "expert_gate_up";
   MatrixView x;  // [rows or tokens, hidden]
   const std::int32_t* row_tokens =
       nullptr;  // [rows] row of x for each row; null: x is expert-major
@@ -49,6 +51,7 @@ Cost cost(const ExpertGateUpParams& p);
 
 // out[r] = W_down[e] x[r] for every row r of expert e.
 struct ExpertDownParams {
+  static constexpr std::string_view kOpName = "expert_down";
   MatrixView x;  // [rows, inter]
   const MatrixView* down_weights =
       nullptr;  // [experts] of [hidden, inter]; the array is host memory
@@ -62,6 +65,7 @@ Cost cost(const ExpertDownParams& p);
 // out[t] = (sum over the token's choices, ascending, of expert_out[token_rows[t, i]]) +
 // shared_out[t], in FP32. Choices with row -1 add nothing.
 struct MoeCombineParams {
+  static constexpr std::string_view kOpName = "moe_combine";
   MatrixView expert_out;                     // [rows, hidden]
   const std::int32_t* token_rows = nullptr;  // [tokens, experts_per_token]
   int experts_per_token = 0;

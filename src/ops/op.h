@@ -1,6 +1,7 @@
 // op.h: what every op contract has in common: a context, a cost, and the rule for rows.
 //
-// A contract is one params struct with device pointers, and three functions beside it:
+// A contract is one params struct with device pointers and the op's name in messages (kOpName), and
+// three functions beside it:
 //   check(params)            throws Error naming the field, its value and the requirement
 //   cost(params)             what a perfect kernel would compute and move; bench divides by it
 //   Backend::run(params)     (backend.h) checks, then computes on the backend's stream
@@ -14,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace dsv4 {
 

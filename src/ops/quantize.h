@@ -17,6 +17,7 @@ namespace dsv4 {
 //          code = E2M1(x / p), all in FP32; p = 0 gives codes 0
 // A NaN or infinite input gives unspecified codes of its own row; other rows are unaffected.
 struct QuantizeParams {
+  static constexpr std::string_view kOpName = "quantize";
   MatrixView x;           // [rows (or as row_idx says), cols], kF32 or kBf16
   MutableMatrixView out;  // [rows, cols], kE4m3, kMxfp4 or kNvfp4
   E2m1Rounding rounding = E2m1Rounding::kNearestEven;

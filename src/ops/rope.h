@@ -26,6 +26,7 @@ std::vector<float> rope_frequencies(const RopeScaling& scaling, int rope_dim);
 // position * frequencies[i], an FP32 product whose sine and cosine are accurate for any size (at a
 // million tokens an FP64 product differs by 0.04 rad from what the model was trained with).
 struct RopeParams {
+  static constexpr std::string_view kOpName = "rope";
   MutableMatrixView x;  // [tokens, num_heads * head_dim], kF32 or kBf16, rotated in place
   int num_heads = 1;
   int rope_dim = 0;

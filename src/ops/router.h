@@ -18,6 +18,7 @@ std::string_view to_string(ScoringFunction scoring);
 // selects, it does not weigh. A NaN counts below every number. expert_weights = affinity_e / (sum
 // over the selected, in their order) * routed_scale, not renormalised for kSoftmax.
 struct RouterParams {
+  static constexpr std::string_view kOpName = "router";
   MatrixView x;                              // [tokens, hidden], kF32 or kBf16
   MatrixView weight;                         // [experts, hidden], kF32 or kBf16
   const float* bias = nullptr;               // [experts]; null: none

@@ -26,6 +26,7 @@ struct SamplingRow {
 // is never chosen; a row without any number above -inf gives token
 // -1 and logprob NaN.
 struct SamplingParams {
+  static constexpr std::string_view kOpName = "sampling";
   MatrixView logits;                  // [rows, vocab], kF32
   const SamplingRow* rows = nullptr;  // [rows]
   std::int32_t* tokens = nullptr;     // out [rows]
