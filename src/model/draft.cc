@@ -35,8 +35,9 @@ void Model::forward_draft(KvCache& cache, const StepBatch& batch) {
   require(has_draft(), ErrorCode::kUnsupported, "this model has no draft block");
   check_batch(batch);
   const auto num_tokens = static_cast<std::int64_t>(batch.token_ids.size());
-  DSV4_CHECK(num_tokens <= streams_.rows, "{} draft tokens after a step of {}", num_tokens,
+  DSV4_CHECK(num_tokens <= streams_.rows, "{} draft tokens on the streams of {}", num_tokens,
              streams_.rows);
+  streams_ = {};  // overwritten from here on
   const DraftWeights& draft = *weights_->draft;
   const StepPlan plan =
       arrays_.build(cache.schema, batch.token_ids, batch.sequences, batch.logits_rows);

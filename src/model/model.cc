@@ -104,6 +104,7 @@ void Model::check_batch(const StepBatch& batch) const {
 void Model::forward(KvCache& cache, const StepBatch& batch, LayerObserver* observer) {
   check_batch(batch);
   reserve_all(batch.sequences);
+  streams_ = {};  // none, should this throw
   const StepPlan plan =
       arrays_.build(cache.schema, batch.token_ids, batch.sequences, batch.logits_rows);
   OpRunner ops(backend_, buffers_, workspace_);

@@ -62,14 +62,15 @@ class Model {
   // sequences must be cleared.
   void forward(KvCache& cache, const StepBatch& batch, LayerObserver* observer = nullptr);
 
-  // Of the last call: [logits_rows, vocab] and, from forward, [tokens, hc * h]. Device memory,
-  // valid until the next call.
+  // Of the last call: [logits_rows, vocab] and, from forward, [tokens, hc * h]; no rows after
+  // forward_draft, which overwrites the streams. Device memory, valid until the next call.
   MatrixView logits() const { return logits_; }
   MatrixView streams() const { return streams_; }
 
   // The draft block on the streams of the forward call just made, one logits row a token: token i
-  // of `batch` is the token after the i-th of that call, its position that of the i-th. It keeps
-  // its own window in the cache; `sequences` need not advance.
+  // of `batch` is the token after the i-th of that call, its position that of the i-th. At
+  // most once after each forward call, whose streams it uses up. It keeps its own window in the
+  // cache; `sequences` need not advance.
   void forward_draft(KvCache& cache, const StepBatch& batch);
 
  private:

@@ -8,7 +8,7 @@
 
 namespace dsv4 {
 
-class ReferenceBackend final : public HostBackend {
+class ReferenceBackend : public HostBackend {
  public:
   explicit ReferenceBackend(bool poison_new_memory = false) : HostBackend(poison_new_memory) {}
 
