@@ -3,8 +3,10 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <system_error>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "base/math.h"
 
 namespace dsv4 {
@@ -45,10 +47,18 @@ ThreadPool::ThreadPool(int num_threads) {
   DSV4_CHECK(num_threads >= 0, "{} threads", num_threads);
   const int threads = std::min(num_threads == 0 ? usable_cores() : num_threads, kMaxThreads);
   workers_.reserve(static_cast<std::size_t>(threads - 1));
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { serve(i); });
+  try {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { serve(i); });
+  } catch (const std::system_error& error) {
+    stop();
+    fail(ErrorCode::kOutOfMemory, "the system gives {} of {} threads ({}); ask for fewer",
+         workers_.size() + 1, threads, error.what());
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   stopping_.store(true, std::memory_order_relaxed);
   state_.fetch_add(kOneGeneration, std::memory_order_release);
   state_.notify_all();

@@ -23,7 +23,8 @@ int usable_cores();
 // loop of the pool, runs on its own thread.
 class ThreadPool {
  public:
-  // num_threads counts the caller; 0: usable_cores().
+  // num_threads counts the caller; 0: usable_cores(). Throws Error kOutOfMemory when the system
+  // does not give so many.
   explicit ThreadPool(int num_threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -66,6 +67,7 @@ class ThreadPool {
   void run(std::int64_t count, std::int64_t grain, Invoke invoke, void* context);
   void publish(const Job& job);
   void close();
+  void stop();
   void work(int thread_idx);
   void serve(int thread_idx);
   std::uint32_t wait_for_change(std::uint32_t generation) const;

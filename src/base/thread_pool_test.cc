@@ -2,11 +2,17 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#if defined(__linux__)
+#include <sys/resource.h>
+#endif
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <stdexcept>
 #include <string>
+
+#include "base/error.h"
 
 namespace dsv4 {
 namespace {
@@ -135,6 +141,23 @@ TEST(ThreadPool, PoolsThatComeAndGoWithoutOrWithOneJob) {
     EXPECT_EQ(visits, 3);
   }
 }
+
+// A sanitizer takes address space of its own while it runs, so there the limit could hit anything.
+#if defined(__linux__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(ThreadPoolDeathTest, MoreThreadsThanTheSystemGivesAreAnErrorNotAnEnd) {
+  const auto open_in_little_memory = [] {
+    const rlimit limit{std::size_t{256} << 20, std::size_t{256} << 20};
+    setrlimit(RLIMIT_AS, &limit);
+    try {
+      const ThreadPool pool(4000);
+    } catch (const Error& error) {
+      std::exit(error.code() == ErrorCode::kOutOfMemory ? 3 : 1);
+    }
+    std::exit(0);
+  };
+  EXPECT_EXIT(open_in_little_memory(), testing::ExitedWithCode(3), "");
+}
+#endif
 
 }  // namespace
 }  // namespace dsv4
