@@ -46,7 +46,7 @@ class AnswerStream {
     } else {
       for (const CompletionDelta& delta : deltas) show(delta);
     }
-    if (answer.reason == FinishEvent::Reason::kCancelled && stdin_is_terminal()) view_.note_echo();
+    if (answer.reason == FinishReason::kCancelled && stdin_is_terminal()) view_.note_echo();
     view_.end();
   }
 

@@ -11,7 +11,7 @@
 namespace dsv4 {
 
 struct ChatAnswer {
-  FinishEvent::Reason reason = FinishEvent::Reason::kStop;
+  FinishReason reason = FinishReason::kStop;
   std::optional<ErrorEvent> error;  // instead of a reason
   Completion completion;            // what was said
   bool dropped_calls = false;       // tool calls that had begun when the answer was cut
@@ -19,7 +19,7 @@ struct ChatAnswer {
   double prompt_seconds = 0;  // until the first token
   double decode_seconds = 0;  // after it
 
-  bool is_cut() const { return error || reason != FinishEvent::Reason::kStop; }
+  bool is_cut() const { return error || reason != FinishReason::kStop; }
   bool says_nothing() const;
 };
 

@@ -117,7 +117,7 @@ void ChatLoop::answer() {
 }
 
 void ChatLoop::keep(ChatAnswer answer) {
-  const bool was_cancelled = answer.reason == FinishEvent::Reason::kCancelled && !answer.error;
+  const bool was_cancelled = answer.reason == FinishReason::kCancelled && !answer.error;
   ChatSignals::take_interrupt();
   tell_end(answer);
   if (!answer.completion.warning.empty()) {
@@ -135,16 +135,15 @@ void ChatLoop::keep(ChatAnswer answer) {
 }
 
 void ChatLoop::tell_end(const ChatAnswer& answer) const {
-  using Reason = FinishEvent::Reason;
   const std::int64_t drawn = answer.usage.completion_tokens;
   const std::int64_t used = answer.usage.prompt_tokens + drawn;
   const std::int64_t context = engine_.info().max_session_tokens;
-  if (answer.reason == Reason::kLength && !answer.error) {
+  if (answer.reason == FinishReason::kLength && !answer.error) {
     write_stderr_line(used >= context ? "note: the context is full, the answer is cut; /save keeps "
                                         "the conversation, /reset begins a new one"
                                       : "note: the answer is cut at the length limit");
   }
-  if (answer.reason == Reason::kCancelled) tell("interrupted");
+  if (answer.reason == FinishReason::kCancelled) tell("interrupted");
   if (answer.dropped_calls) {
     write_stderr_line("note: a tool call that was not complete is left out");
   }

@@ -97,6 +97,9 @@ void ModelArguments::add_to(CLI::App& command) {
   command.add_option("--device", device, "where to compute: a backend of this build")
       ->type_name("{" + devices + "}")
       ->capture_default_str();
+  command.add_option("--threads", threads, "threads to compute with; 0: all cores that it may use")
+      ->transform(whole_number(0, kMaxThreads))
+      ->capture_default_str();
   command
       .add_option("--activations", activations,
                   "how activations enter quantised matrices: a16 unrounded, a8 FP8, a4 NVFP4 into "
@@ -131,6 +134,7 @@ ModelOpenOptions ModelArguments::open_options() const {
   ModelOpenOptions options;
   options.model_dir = model_dir;
   options.device = device;
+  options.num_threads = threads;
   options.model = model_options();
   options.load_progress = load_progress_bar();
   return options;
@@ -141,6 +145,7 @@ EngineOptions ModelArguments::engine_options() const {
   EngineOptions options;
   options.model_dir = model_dir;
   options.device = device;
+  options.num_threads = threads;
   options.activations = activations;
   options.rows = rows;
   options.kv = kv;

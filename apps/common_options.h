@@ -15,10 +15,11 @@
 
 namespace dsv4 {
 
-// MODEL, --device, --activations, --rows, --kv as they were typed.
+// MODEL, --device, --threads, --activations, --rows, --kv as they were typed.
 struct ModelArguments {
   std::string model_dir;
   std::string device = "cpu";
+  int threads = 0;
   std::string activations = "auto";
   std::string rows = "simulated";
   std::string kv;  // empty: fp8, and f32 with exact rows
@@ -29,7 +30,8 @@ struct ModelArguments {
   void add_to(CLI::App& command);
   // Throws CLI::ValidationError for --kv fp8 with --rows exact.
   ModelOptions model_options() const;
-  // model_dir, device, model and load_progress; the rest as it stands in ModelOpenOptions.
+  // model_dir, device, num_threads, model and load_progress; the rest as it stands in
+  // ModelOpenOptions.
   ModelOpenOptions open_options() const;
   // The same for the public engine.
   EngineOptions engine_options() const;

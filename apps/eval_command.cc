@@ -32,18 +32,6 @@ struct Evaluation {
   KindScore total{.kind = "total"};
 };
 
-std::string_view to_string(FinishEvent::Reason reason) {
-  switch (reason) {
-    case FinishEvent::Reason::kStop:
-      return "stop";
-    case FinishEvent::Reason::kLength:
-      return "length";
-    case FinishEvent::Reason::kCancelled:
-      return "cancelled";
-  }
-  return "?";
-}
-
 std::string score_line(const KindScore& score, std::size_t width) {
   return fmt::format("{:<{}} {:>6} of {:<6} {:>5.1f} %\n", printable(score.kind), width,
                      score.correct, score.total,
@@ -64,7 +52,7 @@ std::string wrong_text(const Evaluation& evaluation) {
     const Question& question = evaluation.questions[i];
     const QuestionResult& result = evaluation.results[i];
     if (result.is_correct) continue;
-    const bool was_cut = result.finish_reason == FinishEvent::Reason::kLength;
+    const bool was_cut = result.finish_reason == FinishReason::kLength;
     text += fmt::format("\n{} {}\n  expected  {}\n  got       {}{}\n", printable(question.place),
                         printable(question.kind), printable(question.answer), printable(result.got),
                         was_cut ? " [cut at the length limit]" : "");

@@ -184,7 +184,7 @@ void run_generate(const GenerateArguments& args) {
   LoadedModel model(open);
   print_precision_note(model.model().precision_note());
   GenerateOptions options = generate_options(args, model.generation());
-  Session session(model);
+  ModelSession session(model);
   Output output(args);
   std::optional<ProgressBar> bar;
   if (prompt_tokens > kPromptChunk) bar.emplace("reading the prompt", "tokens");

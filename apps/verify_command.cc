@@ -61,7 +61,7 @@ std::string report_text(const VerifyReport& report) {
 
 VerifyReport compute_report(const VerifyArguments& args) {
   const InterruptGuard guard;
-  const std::unique_ptr<Backend> backend = open_backend(args.model.device);
+  const std::unique_ptr<Backend> backend = open_backend(args.model.device, args.model.threads);
   ProgressBar bar("verifying", "tokens");
   return verify_golden(load_checkpoint(args.model.model_dir, {.progress = load_progress_bar()}),
                        *backend, args.model.model_options(), args.golden,

@@ -82,6 +82,8 @@ class Usage(CliTest):
             (["generate", NANO, "-p", "x", "--temperature", "nan"], "temperature"),
             (["generate", NANO, "-p", "x", "--top-p", "0"], "top_p"),
             (["generate", NANO, "-p", "x", "--top-k", "-1"], "--top-k"),
+            (["generate", NANO, "-p", "x", "--threads", "-1"], "--threads"),
+            (["generate", NANO, "-p", "x", "--threads", "4097"], "--threads"),
             (["generate", NANO, "-p", "x", "--activations", "a5"], "--activations"),
             (["generate", NANO, "-p", "x", "--rows", "exact", "--kv", "fp8"], "--kv"),
             (["perplexity", NANO], "FILE"),
@@ -176,6 +178,11 @@ class Generate(CliTest):
         first = run(*command)
         seed = first.stderr.decode().split("--seed ")[1].split()[0]
         self.assertEqual(self.expect_done(run(*command, "--seed", seed)), self.expect_done(first))
+
+    def test_the_text_does_not_depend_on_the_number_of_threads(self):
+        command = ["generate", NANO, "-p", "The", "-n", "12", "--seed", "1"]
+        texts = {self.expect_done(run(*command, "--threads", n)) for n in (0, 1, 3)}
+        self.assertEqual(len(texts), 1)
 
     def test_exact_rows_take_f32_by_default(self):
         options = ["-p", "The", "-n", "2", "--rows", "exact", "--seed", "1"]

@@ -24,12 +24,12 @@ typedef enum dsv4_status {
   DSV4_BAD_REQUEST = 1,        /* an argument that the caller can correct */
   DSV4_NOT_FOUND = 2,          /* a file, tensor or name that is not there */
   DSV4_BAD_CHECKPOINT = 3,     /* a model directory that is damaged or contradicts itself */
-  DSV4_UNSUPPORTED = 4,        /* valid, but not built or not implemented by this backend */
+  DSV4_UNSUPPORTED = 4,        /* valid, but this build or this device cannot do it */
   DSV4_UNSUPPORTED_DEVICE = 5, /* the device is missing or too old */
   DSV4_OUT_OF_MEMORY = 6,      /* host or device memory */
   DSV4_OVERLOADED = 7,         /* try again later */
   DSV4_IO = 8,                 /* the operating system refused a read or a write */
-  DSV4_INTERNAL = 9            /* anything else: our bug */
+  DSV4_INTERNAL = 9            /* anything else: a bug of dsv4; please report it */
 } dsv4_status;
 
 typedef struct dsv4_error {
@@ -48,7 +48,8 @@ const char* dsv4_version(void);
 
 typedef struct dsv4_engine_options {
   const char* model_dir;
-  const char* device;      /* null: "reference" */
+  const char* device;      /* null: "cpu" */
+  int32_t num_threads;     /* of a device that computes on the host; 0: all cores */
   const char* activations; /* null: "auto" */
   const char* rows;        /* null: "simulated" */
   const char* kv;          /* null: fp8, and f32 with exact rows */

@@ -26,13 +26,16 @@ namespace dsv4 {
 
 struct EngineOptions {
   std::filesystem::path model_dir;
-  std::string device = "reference";    // a backend of this build
+  std::string device = "cpu";          // a backend of this build: cpu, reference
+  int num_threads = 0;                 // of a device that computes on the host, the engine's own
+                                       // among them; 0: all cores of the affinity mask. Results do
+                                       // not depend on it
   std::string activations = "auto";    // auto, a16, a8, a4: how activations enter linears
   std::string rows = "simulated";      // simulated: cache rows rounded as in training; exact
   std::string kv;                      // fp8, bf16, f32; empty: fp8, and f32 with exact rows
   std::int64_t kv_tokens = 0;          // of all sessions together; 0: a whole context for each,
                                        // at most 32768 tokens
-  int max_sessions = 8;                // requests that run at once, and open EngineSessions
+  int max_sessions = 8;                // requests that run at once, and open Sessions
   std::int64_t max_step_tokens = 512;  // prompt chunks and drawn tokens of one step together
   int max_waiting_requests = 256;      // beyond those that run
   bool with_tokenizer = true;          // false: token ids only; tokenizer.json is not needed
@@ -89,7 +92,7 @@ class Engine {
   std::string chat_prompt(std::string_view json) const;
 
  private:
-  friend class EngineSession;
+  friend class Session;
   struct Impl;
   explicit Engine(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
@@ -100,16 +103,17 @@ class Engine {
 // max_step_tokens of theirs between two steps. Holds a session of the engine and cache memory as it
 // grows. May outlive its engine, whose memory it then keeps; calls other than the destructor and
 // length() throw Error kBadRequest then.
-class EngineSession {
+class Session {
  public:
   // Throws Error kOverloaded when max_sessions are in use.
-  explicit EngineSession(Engine& engine);
-  EngineSession(EngineSession&&) noexcept;
-  EngineSession& operator=(EngineSession&&) noexcept;
-  ~EngineSession();
+  explicit Session(Engine& engine);
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+  ~Session();
 
   // Makes the session hold exactly `tokens`. When they extend the present ones only the rest is
-  // computed, otherwise the session starts over. Returns the number of tokens computed.
+  // computed. Otherwise the session starts over, also where a prefix is common: its state is that
+  // of the present token and cannot be taken back. Returns the number of tokens computed.
   // Throws Error kBadRequest for an id outside the vocabulary or too many tokens; then nothing has
   // changed. After any other Error (kOverloaded: the cache is full) the session is empty.
   std::int64_t sync(std::span<const TokenId> tokens);

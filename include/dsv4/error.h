@@ -14,11 +14,12 @@ enum class ErrorCode {
   kBadRequest,         // an argument that the caller can correct
   kNotFound,           // a file, tensor or name that is not there
   kBadCheckpoint,      // a model directory that is damaged or contradicts itself
-  kUnsupported,        // valid, but not built or not implemented by this backend
+  kUnsupported,        // valid, but this build or this device cannot do it
   kUnsupportedDevice,  // the device is missing or too old
   kOutOfMemory,        // host or device memory
   kOverloaded,         // try again later
   kIo,                 // the operating system refused a read or a write
+  kInternal,           // anything else: a bug of dsv4; please report it
 };
 
 // The code's name as printed, e.g. "bad checkpoint".

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -83,23 +84,26 @@ struct Usage {
   std::int64_t completion_tokens = 0;  // drawn, one that ends the request included
 };
 
+enum class FinishReason {
+  kStop,       // an end token, a stop token or a stop string
+  kLength,     // max_tokens were drawn
+  kCancelled,  // by its handle, or because the engine was closed
+};
+std::string_view to_string(FinishReason reason);  // "stop", "length", "cancelled"
+
 // The regular end. All texts of a request, in order, are the whole text.
 struct FinishEvent {
-  enum class Reason {
-    kStop,       // an end token, a stop token or a stop string
-    kLength,     // max_tokens were drawn
-    kCancelled,  // by its handle, or because the engine was closed
-  };
-  Reason reason = Reason::kLength;
+  FinishReason reason = FinishReason::kLength;
   std::string text;         // what was held back until now
   std::string stop_string;  // the one that ended it; empty: none did
   Usage usage;
 };
 
 // The irregular end: kBadCheckpoint (logits that are no numbers), kBadRequest (logit_bias forbids
-// every token), kOverloaded (sessions hold all memory), kOutOfMemory and what a device may throw.
+// every token), kOverloaded (sessions hold all memory), kOutOfMemory, what a device may throw, and
+// kInternal for an exception that is no Error.
 struct ErrorEvent {
-  ErrorCode code = ErrorCode::kBadRequest;
+  ErrorCode code = ErrorCode::kInternal;
   std::string message;
 };
 

@@ -20,6 +20,8 @@ std::string_view to_string(ErrorCode code) {
       return "overloaded";
     case ErrorCode::kIo:
       return "input/output error";
+    case ErrorCode::kInternal:
+      return "internal error";
   }
   return "unknown";
 }

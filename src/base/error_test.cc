@@ -52,7 +52,8 @@ TEST(Error, EveryCodeHasItsOwnName) {
   const ErrorCode codes[] = {ErrorCode::kBadRequest,        ErrorCode::kNotFound,
                              ErrorCode::kBadCheckpoint,     ErrorCode::kUnsupported,
                              ErrorCode::kUnsupportedDevice, ErrorCode::kOutOfMemory,
-                             ErrorCode::kOverloaded,        ErrorCode::kIo};
+                             ErrorCode::kOverloaded,        ErrorCode::kIo,
+                             ErrorCode::kInternal};
   for (ErrorCode code : codes) {
     EXPECT_NE(to_string(code), "unknown");
     EXPECT_FALSE(to_string(code).empty());

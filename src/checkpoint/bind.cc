@@ -26,7 +26,8 @@ void check_model_dir(const std::filesystem::path& dir) {
   std::error_code error;
   const fs::file_status status = fs::status(dir, error);
   require(status.type() != fs::file_type::not_found, ErrorCode::kNotFound,
-          "{}: no such model directory", dir.string());
+          "{}: there is no such directory; give the one that holds the model's config.json",
+          dir.string());
   if (!fs::is_directory(status)) {
     if (dir.extension() == ".gguf") refuse_gguf(dir);
     fail(ErrorCode::kBadRequest, "{}: not a directory; give the directory that holds config.json",
@@ -39,7 +40,8 @@ void check_model_dir(const std::filesystem::path& dir) {
     if (error) break;
     if (entries->path().extension() == ".gguf") refuse_gguf(entries->path());
   }
-  fail(ErrorCode::kNotFound, "{}: there is no config.json; it is not a model directory",
+  fail(ErrorCode::kNotFound,
+       "{}: there is no config.json, so it is no model directory; give the one that holds it",
        dir.string());
 }
 

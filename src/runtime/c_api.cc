@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "dsv4/dsv4.h"
 #include "dsv4/engine.h"
+#include "runtime/c_status.h"
 
 struct dsv4_engine {
   std::unique_ptr<dsv4::Engine> engine;
@@ -19,34 +20,13 @@ struct dsv4_request {
 };
 
 struct dsv4_session {
-  dsv4::EngineSession session;
+  dsv4::Session session;
 };
 
 namespace {
 
 using dsv4::ErrorCode;
-
-dsv4_status status_of(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kBadRequest:
-      return DSV4_BAD_REQUEST;
-    case ErrorCode::kNotFound:
-      return DSV4_NOT_FOUND;
-    case ErrorCode::kBadCheckpoint:
-      return DSV4_BAD_CHECKPOINT;
-    case ErrorCode::kUnsupported:
-      return DSV4_UNSUPPORTED;
-    case ErrorCode::kUnsupportedDevice:
-      return DSV4_UNSUPPORTED_DEVICE;
-    case ErrorCode::kOutOfMemory:
-      return DSV4_OUT_OF_MEMORY;
-    case ErrorCode::kOverloaded:
-      return DSV4_OVERLOADED;
-    case ErrorCode::kIo:
-      return DSV4_IO;
-  }
-  return DSV4_INTERNAL;
-}
+using dsv4::status_of;
 
 dsv4_status report(dsv4_status status, std::string_view message, dsv4_error* error) noexcept {
   if (error == nullptr) return status;
@@ -101,7 +81,8 @@ void copy_out(const Values& values, T* to, std::size_t capacity, std::size_t* co
   require_pointer(count, "the pointer for the size");
   *count = values.size();
   dsv4::require(values.size() <= capacity, ErrorCode::kBadRequest,
-                "the result has {} elements, the buffer room for {}", values.size(), capacity);
+                "the result has {} elements, the buffer room for {}; give a larger one",
+                values.size(), capacity);
   if (!values.empty()) {
     require_pointer(to, "the buffer");
     std::copy(values.begin(), values.end(), to);
@@ -165,12 +146,11 @@ struct EventWriter {
     out.num_top_logprobs = request.top_logprobs.size();
   }
   void operator()(const dsv4::FinishEvent& event) const {
-    using Reason = dsv4::FinishEvent::Reason;
     out.kind = DSV4_EVENT_FINISH;
     set_text(event.text);
-    out.finish_reason = event.reason == Reason::kStop     ? DSV4_FINISH_STOP
-                        : event.reason == Reason::kLength ? DSV4_FINISH_LENGTH
-                                                          : DSV4_FINISH_CANCELLED;
+    out.finish_reason = event.reason == dsv4::FinishReason::kStop     ? DSV4_FINISH_STOP
+                        : event.reason == dsv4::FinishReason::kLength ? DSV4_FINISH_LENGTH
+                                                                      : DSV4_FINISH_CANCELLED;
     out.stop_string = event.stop_string.empty() ? nullptr : event.stop_string.c_str();
     out.prompt_tokens = event.usage.prompt_tokens;
     out.completion_tokens = event.usage.completion_tokens;
@@ -189,6 +169,7 @@ const char* dsv4_version(void) { return DSV4_VERSION; }
 void dsv4_engine_options_init(dsv4_engine_options* options) {
   const dsv4::EngineOptions defaults;
   *options = {};
+  options->num_threads = defaults.num_threads;
   options->kv_tokens = defaults.kv_tokens;
   options->max_sessions = defaults.max_sessions;
   options->max_step_tokens = defaults.max_step_tokens;
@@ -203,6 +184,7 @@ dsv4_status dsv4_engine_open(const dsv4_engine_options* options, dsv4_engine** e
     dsv4::EngineOptions open;
     open.model_dir = text_or(options->model_dir, "");
     open.device = text_or(options->device, open.device);
+    open.num_threads = options->num_threads;
     open.activations = text_or(options->activations, open.activations);
     open.rows = text_or(options->rows, open.rows);
     open.kv = text_or(options->kv, open.kv);
@@ -303,7 +285,7 @@ dsv4_status dsv4_session_open(dsv4_engine* engine, dsv4_session** session, dsv4_
   return guarded(error, [&] {
     require_pointer(engine, "engine");
     require_pointer(session, "session");
-    *session = new dsv4_session{dsv4::EngineSession(*engine->engine)};
+    *session = new dsv4_session{dsv4::Session(*engine->engine)};
   });
 }
 

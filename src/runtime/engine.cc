@@ -13,6 +13,18 @@
 
 namespace dsv4 {
 
+std::string_view to_string(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kCancelled:
+      return "cancelled";
+  }
+  return "?";
+}
+
 RequestHandle::RequestHandle(std::shared_ptr<EventQueue> events) : events_(std::move(events)) {}
 RequestHandle::RequestHandle(RequestHandle&&) noexcept = default;
 

@@ -2,6 +2,9 @@
 // folder. Tests only.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
@@ -34,15 +37,7 @@ struct Answer {
   std::string end() const {
     if (error) return std::string(to_string(error->code));
     if (!finish) return "no end";
-    switch (finish->reason) {
-      case FinishEvent::Reason::kStop:
-        return "stop";
-      case FinishEvent::Reason::kLength:
-        return "length";
-      case FinishEvent::Reason::kCancelled:
-        return "cancelled";
-    }
-    return "?";
+    return std::string(to_string(finish->reason));
   }
   void add(Event event) {
     if (auto* token = std::get_if<TokenEvent>(&event)) {
@@ -58,6 +53,22 @@ struct Answer {
     }
   }
 };
+
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+inline void expect_same(const Answer& a, const Answer& b) {
+  EXPECT_EQ(a.tokens, b.tokens);
+  EXPECT_EQ(a.text, b.text);
+  EXPECT_EQ(a.end(), b.end());
+  EXPECT_TRUE(same_bits(a.logprobs, b.logprobs));
+  ASSERT_EQ(a.top_logprobs.size(), b.top_logprobs.size());
+  for (std::size_t i = 0; i < a.top_logprobs.size(); ++i) {
+    EXPECT_TRUE(same_bits(a.top_logprobs[i], b.top_logprobs[i])) << i;
+  }
+}
 
 inline Answer collect(RequestHandle handle) {
   Answer answer;

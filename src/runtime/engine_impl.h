@@ -1,4 +1,4 @@
-// engine_impl.h: what stands behind an Engine, for engine.cc and engine_session.cc.
+// engine_impl.h: what stands behind an Engine, for engine.cc and session.cc.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ struct Engine::Impl {
   EngineInfo info;
   EffortTable effort_table = EffortTable::kInitial;
   const Tokenizer* tokenizer = nullptr;  // of the thread's model; null: opened without
-  std::shared_ptr<EngineThread> thread;  // shared with open EngineSessions
+  std::shared_ptr<EngineThread> thread;  // shared with open Sessions
 
   // Throws Error kBadRequest if there is none.
   const Tokenizer& require_tokenizer() const;

@@ -51,6 +51,7 @@ ModelOpenOptions model_open_options(const EngineOptions& options) {
   ModelOpenOptions open;
   open.model_dir = options.model_dir;
   open.device = options.device;
+  open.num_threads = options.num_threads;
   open.model.activations = find_named(kActivations, "activations", options.activations);
   open.model.simulate_rows = find_named(kSimulateRows, "rows", options.rows);
   open.model.kv = kv_format(options, open.model.simulate_rows);

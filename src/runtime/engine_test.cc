@@ -46,7 +46,7 @@ TEST_F(EngineTest, TokensTextAndEndAreThoseOfGenerate) {
     options.min_p = 0.01f;
     options.seed = 17;
     options.stop_ids = model.generation().eos_ids;
-    Session session(model);
+    ModelSession session(model);
     const GenerateResult want = generate(session, prompt, &model.tokenizer(), options);
     const Answer got = run(request);
     EXPECT_EQ(got.tokens, want.tokens);
@@ -164,7 +164,7 @@ TEST_F(EngineTest, LogprobsAreThoseOfTheSessionsLogits) {
   Request request = nano_request(story, 6, 0.8f, 3);
   request.logprobs = 0;
   const Answer answer = run(request);
-  EngineSession session(*engine);
+  Session session(*engine);
   session.sync(story);
   ASSERT_EQ(answer.logprobs.size(), 6u);
   for (std::size_t i = 0; i < 6; ++i) {
@@ -274,6 +274,8 @@ TEST(EngineOptionsTest, RefusalsNameTheOption) {
               StartsWith("not found"));
   EXPECT_THAT(refused([](EngineOptions& o) { o.device = "abacus"; }),
               AllOf(StartsWith("unsupported device"), HasSubstr("abacus")));
+  EXPECT_THAT(refused([](EngineOptions& o) { o.num_threads = -1; }),
+              AllOf(StartsWith("bad request"), HasSubstr("num_threads is -1")));
   EXPECT_THAT(refused([](EngineOptions& o) { o.activations = "a9"; }),
               AllOf(StartsWith("bad request"), HasSubstr("activations"), HasSubstr("a16")));
   EXPECT_THAT(refused([](EngineOptions& o) { o.rows = "some"; }), HasSubstr("rows"));

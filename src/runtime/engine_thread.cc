@@ -46,7 +46,7 @@ void EngineThread::call(std::function<void(LoadedModel&)> call) {
   done.get();
 }
 
-void EngineThread::retire(std::unique_ptr<Session> session) noexcept {
+void EngineThread::retire(std::unique_ptr<ModelSession> session) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (ended_) {

@@ -12,9 +12,9 @@
 
 #include "dsv4/engine.h"
 #include "runtime/loaded_model.h"
+#include "runtime/model_session.h"
 #include "runtime/request_run.h"
 #include "runtime/scheduler.h"
-#include "runtime/session.h"
 
 namespace dsv4 {
 
@@ -31,7 +31,7 @@ class EngineThread {
   // after stop().
   void call(std::function<void(LoadedModel&)> call);
   // Destroys `session` between two steps.
-  void retire(std::unique_ptr<Session> session) noexcept;
+  void retire(std::unique_ptr<ModelSession> session) noexcept;
   EngineLoad load() const;
 
   // Waits for the step in progress, cancels all requests and ends the thread. May be called again.
@@ -42,7 +42,7 @@ class EngineThread {
   struct Mail {
     std::vector<std::unique_ptr<RequestRun>> requests;
     std::vector<Call> calls;
-    std::vector<std::unique_ptr<Session>> retired;
+    std::vector<std::unique_ptr<ModelSession>> retired;
     bool empty() const { return requests.empty() && calls.empty() && retired.empty(); }
   };
 

@@ -73,8 +73,7 @@ void judge(const Question& question, QuestionResult& result) {
     const std::size_t mark = result.text.find(kEndThinkMark);
     if (mark != std::string::npos) result.got.erase(0, mark + kEndThinkMark.size());
   }
-  result.is_correct =
-      result.finish_reason == FinishEvent::Reason::kStop && result.got == question.answer;
+  result.is_correct = result.finish_reason == FinishReason::kStop && result.got == question.answer;
 }
 
 }  // namespace

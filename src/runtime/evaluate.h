@@ -25,7 +25,7 @@ struct QuestionResult {
   std::string text;  // up to the end token
   std::string got;   // the part that was compared: with thinking, what follows the first </think>
   bool is_correct = false;
-  FinishEvent::Reason finish_reason = FinishEvent::Reason::kLength;
+  FinishReason finish_reason = FinishReason::kLength;
   Usage usage;
 };
 

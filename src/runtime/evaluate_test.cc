@@ -57,7 +57,7 @@ TEST(Evaluate, AnswersAreTheSameHoweverManyAreInFlight) {
   EXPECT_EQ(texts_of(one_by_one), texts_of(all_at_once));
   for (std::size_t i = 0; i < questions.size(); ++i) {
     EXPECT_EQ(one_by_one[i].is_correct, one_by_one[i].got == questions[i].answer);
-    EXPECT_EQ(one_by_one[i].finish_reason, FinishEvent::Reason::kStop);
+    EXPECT_EQ(one_by_one[i].finish_reason, FinishReason::kStop);
     EXPECT_GT(one_by_one[i].usage.prompt_tokens, 0);
     EXPECT_GT(one_by_one[i].usage.completion_tokens, 0);
   }
@@ -90,7 +90,7 @@ TEST(Evaluate, AnAnswerThatWasCutIsWrong) {
   question.answer = cut[0].got;
   const auto again = evaluate(*engine, {&question, 1}, {.max_tokens = 2});
   EXPECT_EQ(again[0].got, question.answer);
-  EXPECT_EQ(again[0].finish_reason, FinishEvent::Reason::kLength);
+  EXPECT_EQ(again[0].finish_reason, FinishReason::kLength);
   EXPECT_FALSE(again[0].is_correct);
 }
 
@@ -125,7 +125,7 @@ TEST(Evaluate, AnswersGetTheRoomThatThePromptLeaves) {
     }
     const auto results = evaluate(*engine, {&question, 1}, {});
     EXPECT_EQ(results[0].usage.completion_tokens, room);
-    EXPECT_EQ(results[0].finish_reason, FinishEvent::Reason::kLength);
+    EXPECT_EQ(results[0].finish_reason, FinishReason::kLength);
   }
 }
 

@@ -2,39 +2,18 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
 
 #include "base/error.h"
 #include "runtime/sampler.h"
-#include "text/detokenizer.h"
+#include "runtime/text_output.h"
 
 namespace dsv4 {
 namespace {
-
-constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
-
-// Text of drawn tokens, which need not be tokens of the tokenizer.
-class TextPieces {
- public:
-  explicit TextPieces(const Tokenizer* tokenizer) : tokenizer_(tokenizer) {
-    if (tokenizer != nullptr) detokenizer_.emplace(*tokenizer);
-  }
-  std::string push(TokenId id) {
-    if (!detokenizer_) return {};
-    if (tokenizer_->is_token(id)) return detokenizer_->push(id);
-    return detokenizer_->flush().append(kReplacementCharacter);
-  }
-  std::string flush() { return detokenizer_ ? detokenizer_->flush() : std::string(); }
-
- private:
-  const Tokenizer* tokenizer_;
-  std::optional<Detokenizer> detokenizer_;
-};
 
 SamplingRow sampling_row(const GenerateOptions& options, std::int64_t position) {
   return {.temperature = options.temperature,
@@ -50,7 +29,7 @@ bool contains(const std::vector<int>& ids, TokenId id) {
 }
 
 // Draws until something ends it, and says what did.
-FinishReason decode(Session& session, const GenerateOptions& options, TextPieces& pieces,
+FinishReason decode(ModelSession& session, const GenerateOptions& options, TextOutput& text,
                     const TokenCallback& on_token, GenerateResult& result) {
   Sampler sampler(session.loaded_model().backend());
   const std::int64_t session_tokens = session.loaded_model().max_session_tokens();
@@ -69,7 +48,7 @@ FinishReason decode(Session& session, const GenerateOptions& options, TextPieces
             position);
     result.tokens.push_back(token);
     const bool stops = contains(options.stop_ids, token);
-    const std::string piece = stops ? std::string() : pieces.push(token);
+    const std::string piece = stops ? std::string() : text.push(token);
     result.text += piece;
     const bool goes_on = !on_token || on_token(token, piece);
     if (stops) return FinishReason::kStop;
@@ -80,19 +59,7 @@ FinishReason decode(Session& session, const GenerateOptions& options, TextPieces
 
 }  // namespace
 
-std::string_view to_string(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kStop:
-      return "stop";
-    case FinishReason::kLength:
-      return "length";
-    case FinishReason::kCancelled:
-      return "cancelled";
-  }
-  return "?";
-}
-
-GenerateResult generate(Session& session, std::span<const TokenId> prompt,
+GenerateResult generate(ModelSession& session, std::span<const TokenId> prompt,
                         const Tokenizer* tokenizer, const GenerateOptions& options,
                         const TokenCallback& on_token) {
   require(!prompt.empty(), ErrorCode::kBadRequest,
@@ -108,9 +75,9 @@ GenerateResult generate(Session& session, std::span<const TokenId> prompt,
   result.prefill_seconds = seconds_since(start);
 
   start = Clock::now();
-  TextPieces pieces(tokenizer);
-  result.finish_reason = decode(session, options, pieces, on_token, result);
-  const std::string rest = pieces.flush();
+  TextOutput text(tokenizer, {});
+  result.finish_reason = decode(session, options, text, on_token, result);
+  const std::string rest = text.finish();
   result.text += rest;
   if (!rest.empty() && on_token) on_token(-1, rest);
   result.decode_seconds = seconds_since(start);

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "dsv4/types.h"
-#include "runtime/session.h"
+#include "dsv4/request.h"
+#include "runtime/model_session.h"
 #include "text/tokenizer.h"
 
 namespace dsv4 {
@@ -29,16 +29,10 @@ struct GenerateOptions {
   SyncOptions prefill;
 };
 
-enum class FinishReason {
-  kStop,       // a stop id was drawn
-  kLength,     // max_tokens drawn, or the session is full
-  kCancelled,  // the callback returned false
-};
-std::string_view to_string(FinishReason reason);  // "stop", "length", "cancelled"
-
 struct GenerateResult {
   std::vector<TokenId> tokens;  // all that were drawn, a stop id included
   std::string text;             // of the tokens without the stop id, valid UTF-8
+  // kLength also when the session is full, kCancelled when the callback returned false.
   FinishReason finish_reason = FinishReason::kLength;
   std::int64_t prompt_tokens = 0;
   std::int64_t computed_prompt_tokens = 0;  // the others were in the session already
@@ -53,9 +47,9 @@ using TokenCallback = std::function<bool(TokenId token, std::string_view text)>;
 // Makes `session` hold `prompt` and draws tokens. Afterwards the session holds the prompt and all
 // drawn tokens but the last. `tokenizer` null: no text. A drawn id that is no token of `tokenizer`
 // (models have more rows than their tokenizer has tokens) reads as U+FFFD.
-// Throws Error: kBadRequest (empty prompt, sampling options, what Session::sync refuses),
+// Throws Error: kBadRequest (empty prompt, sampling options, what ModelSession::sync refuses),
 // kOverloaded, kBadCheckpoint when no logit is a number.
-GenerateResult generate(Session& session, std::span<const TokenId> prompt,
+GenerateResult generate(ModelSession& session, std::span<const TokenId> prompt,
                         const Tokenizer* tokenizer, const GenerateOptions& options,
                         const TokenCallback& on_token = {});
 

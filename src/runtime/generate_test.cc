@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "runtime/nano_model.h"
+#include "runtime/sampler.h"
 
 namespace dsv4 {
 namespace {
@@ -36,7 +37,7 @@ class GenerateTest : public testing::Test {
   }
   GenerateResult run(std::span<const TokenId> prompt, const GenerateOptions& options,
                      const TokenCallback& on_token = {}) {
-    Session session(model);
+    ModelSession session(model);
     return generate(session, prompt, &model.tokenizer(), options, on_token);
   }
 
@@ -58,7 +59,7 @@ TEST_F(GenerateTest, FreeGreedyContinuationsAreTheRecordedOnes) {
 TEST_F(GenerateTest, ArgmaxIsTheRecordedTokenWhereMarginsAreSafe) {
   std::int64_t judged = 0;
   for (const GreedyCase& c : cases) {
-    Session session(model);
+    ModelSession session(model);
     session.sync(c.prompt);
     for (std::size_t i = 0; i < c.continuation.size(); ++i) {
       const auto logits = session.logits();
@@ -80,10 +81,32 @@ TEST_F(GenerateTest, SameSeedRepeatsAndAnotherDiffers) {
   EXPECT_NE(run(prompt, sampled(12, 24)).tokens, first.tokens);
 }
 
+// Each token against a draw of its own, from logits computed without generate().
+TEST_F(GenerateTest, TheTokenAtAPositionIsDrawnWithSeedAndPosition) {
+  const auto& prompt = cases[kStory].prompt;
+  const GenerateResult result = run(prompt, sampled(11, 24));
+  ASSERT_EQ(result.tokens.size(), 24u);
+  Sampler sampler(model.backend());
+  ModelSession session(model);
+  session.sync(prompt);
+  int num_others = 0;  // drawn for the position before or after instead
+  for (const TokenId token : result.tokens) {
+    const auto drawn_at = [&](std::int64_t position) {
+      return sampler.sample(session.device_logits(), SamplingRow{.seed = 11, .position = position})
+          .token;
+    };
+    EXPECT_EQ(drawn_at(session.length()), token) << session.length();
+    num_others +=
+        drawn_at(session.length() - 1) != token || drawn_at(session.length() + 1) != token;
+    session.step(token);
+  }
+  EXPECT_GT(num_others, 5) << "the position has no effect: this test could not fail";
+}
+
 TEST_F(GenerateTest, ContinuingLaterDrawsTheSameTokens) {
   const auto& prompt = cases[kStory].prompt;
   const GenerateResult whole = run(prompt, sampled(5, 16));
-  Session session(model);
+  ModelSession session(model);
   std::vector<TokenId> timeline = prompt;
   for (const std::int64_t count : {7, 9}) {
     const GenerateResult part = generate(session, timeline, nullptr, sampled(5, count));
@@ -116,7 +139,7 @@ TEST_F(GenerateTest, MaxTokensAtAndAroundTheEnd) {
 
 TEST_F(GenerateTest, SessionHoldsAllButTheLastToken) {
   const GreedyCase& c = cases[0];
-  Session session(model);
+  ModelSession session(model);
   generate(session, c.prompt, &model.tokenizer(), greedy());
   std::vector<TokenId> want = c.prompt;
   want.insert(want.end(), c.continuation.begin(), c.continuation.end() - 1);
@@ -178,7 +201,7 @@ TEST(GenerateInASmallCache, FullSessionEndsByLength) {
   ModelOpenOptions open = nano_options();
   open.kv_tokens = static_cast<std::int64_t>(c.prompt.size()) + 3;
   LoadedModel model(open);
-  Session session(model);
+  ModelSession session(model);
   GenerateOptions options;
   options.max_tokens = 100;
   const GenerateResult result = generate(session, c.prompt, nullptr, options);
@@ -207,7 +230,7 @@ TEST(GenerateWithASmallTokenizer, IdsWithoutTokenAreReplacementCharacters) {
   LoadedModel model(nano_options());
   const Tokenizer small = Tokenizer::parse(byte_tokenizer_json(), "a small tokenizer");
   const GreedyCase c = greedy_cases()[0];
-  Session session(model);
+  ModelSession session(model);
   GenerateOptions options;
   options.temperature = 0;
   options.stop_ids = {1};
@@ -220,6 +243,43 @@ TEST(GenerateWithASmallTokenizer, IdsWithoutTokenAreReplacementCharacters) {
   }
   EXPECT_EQ(result.text, want);
   EXPECT_THAT(result.text, testing::HasSubstr("\xEF\xBF\xBD"));
+}
+
+// The bundled tokenizer, the strings of two tokens exchanged.
+Tokenizer tokenizer_with_exchanged(TokenId a, TokenId b) {
+  nlohmann::json json = nlohmann::json::parse(read_nano_file("tokenizer.json"));
+  for (auto& [token, id] : json.at("model").at("vocab").items()) {
+    if (id == a) {
+      id = b;
+    } else if (id == b) {
+      id = a;
+    }
+  }
+  return Tokenizer::parse(json.dump(), "an exchanged tokenizer");
+}
+
+TEST(GenerateAtTheEnd, HeldBackTextIsInTheResultAndInTheLastPiece) {
+  LoadedModel model(nano_options());
+  const GreedyCase c = greedy_cases()[0];
+  // The second token drawn becomes a byte that begins a character and waits for another.
+  const TokenId begins_character = 130;
+  ASSERT_EQ(model.tokenizer().token_bytes(begins_character), "\xC3");
+  const Tokenizer exchanged = tokenizer_with_exchanged(begins_character, c.continuation[1]);
+  GenerateOptions options;
+  options.temperature = 0;
+  options.max_tokens = 2;
+  std::vector<std::pair<TokenId, std::string>> pieces;
+  ModelSession session(model);
+  const GenerateResult result =
+      generate(session, c.prompt, &exchanged, options, [&](TokenId token, std::string_view text) {
+        pieces.emplace_back(token, text);
+        return true;
+      });
+  const std::string first = exchanged.decode(std::span(c.continuation).first(1));
+  EXPECT_EQ(result.text, first + "\xEF\xBF\xBD");
+  EXPECT_THAT(pieces, testing::ElementsAre(std::pair(c.continuation[0], first),
+                                           std::pair(c.continuation[1], std::string()),
+                                           std::pair(-1, std::string("\xEF\xBF\xBD"))));
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ EffortTable effort_table_of(const ModelConfig& config) {
 }
 
 LoadedModel::LoadedModel(const ModelOpenOptions& options)
-    : backend_(open_backend(checked(options).device)),
+    : backend_(open_backend(checked(options).device, options.num_threads)),
       weights_(load_checkpoint(options.model_dir, {.with_draft = options.with_draft,
                                                    .progress = options.load_progress})),
       tokenizer_(open_tokenizer(options)),

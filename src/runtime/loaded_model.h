@@ -24,7 +24,8 @@ inline constexpr std::int64_t kDefaultKvTokens = 32768;
 
 struct ModelOpenOptions {
   std::filesystem::path model_dir;
-  std::string device = "reference";  // a name that open_backend takes
+  std::string device = "cpu";  // a name that open_backend takes
+  int num_threads = 0;         // as open_backend takes it
   ModelOptions model;
   // Tokens of all sessions together. 0: a whole context of the model, at most kDefaultKvTokens.
   std::int64_t kv_tokens = 0;

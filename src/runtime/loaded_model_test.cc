@@ -1,13 +1,14 @@
 // Opening a model: what is refused before anything is computed, and what is decided for the user.
 #include "runtime/loaded_model.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <fstream>
 
+#include "runtime/model_session.h"
 #include "runtime/nano_model.h"
-#include "runtime/session.h"
 
 namespace dsv4 {
 namespace {
@@ -38,6 +39,16 @@ class NanoWithout {
   std::filesystem::path dir_;
 };
 
+// The code's name and the message of the refusal.
+std::string refusal_of(const ModelOpenOptions& options) {
+  try {
+    const LoadedModel model(options);
+  } catch (const Error& error) {
+    return std::string(to_string(error.code())) + ": " + error.what();
+  }
+  return "no error";
+}
+
 template <class Change>
 std::string error_with(Change change) {
   ModelOpenOptions options = nano_options();
@@ -62,9 +73,20 @@ TEST(LoadedModel, RefusesFp8RowsThatShallBeExact) {
             name_of(ErrorCode::kBadRequest));
 }
 
-TEST(LoadedModel, NamesWhatIsMissing) {
-  EXPECT_EQ(error_with([](ModelOpenOptions& o) { o.model_dir = "no/such/model"; }),
-            name_of(ErrorCode::kNotFound));
+// What is wrong, where, and what to do.
+TEST(LoadedModel, NamesWhatIsMissingAndWhatToDo) {
+  using testing::HasSubstr;
+  ModelOpenOptions nowhere = nano_options();
+  nowhere.model_dir = "no/such/model";
+  EXPECT_THAT(refusal_of(nowhere),
+              testing::AllOf(testing::StartsWith("not found: no/such/model"), HasSubstr("give")));
+  for (const char* missing : {"config.json", "tokenizer.json"}) {
+    const NanoWithout dir(missing);
+    EXPECT_THAT(refusal_of(dir.options()),
+                testing::AllOf(testing::StartsWith("not found: "), HasSubstr(missing),
+                               HasSubstr(dir.options().model_dir.string()),
+                               testing::ContainsRegex("give|copy")));
+  }
   EXPECT_EQ(error_with([](ModelOpenOptions& o) { o.device = "abacus"; }),
             name_of(ErrorCode::kUnsupportedDevice));
 }
@@ -113,7 +135,7 @@ TEST(LoadedModel, UnusedCacheIsNotResident) {
   LoadedModel model(options);
   const std::int64_t taken = model.backend().allocated_bytes();
   ASSERT_GT(taken, std::int64_t{300'000'000});
-  Session session(model);
+  ModelSession session(model);
   session.step(0);
   EXPECT_LT(resident_bytes() - before, taken / 4);
 }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "runtime/loaded_model.h"
-#include "runtime/session.h"
+#include "runtime/model_session.h"
 
 namespace dsv4 {
 
@@ -55,7 +55,7 @@ inline std::vector<GreedyCase> greedy_cases() {
   return cases;
 }
 
-inline std::vector<float> copy_logits(const Session& session) {
+inline std::vector<float> copy_logits(const ModelSession& session) {
   return {session.logits().begin(), session.logits().end()};
 }
 

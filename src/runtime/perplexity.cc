@@ -95,7 +95,8 @@ void check_request(const LoadedModel& model, std::span<const TokenId> tokens, st
           tokens.size(), window);
   for (const TokenId id : tokens) {
     require(id >= 0 && id < model.config().vocab_size, ErrorCode::kBadRequest,
-            "token id {} is outside the model's vocabulary of {}", id, model.config().vocab_size);
+            "token id {} is outside the model's vocabulary, 0 to {}", id,
+            model.config().vocab_size - 1);
   }
 }
 

@@ -19,7 +19,7 @@ LoadedModel& nano() {
 
 // -ln of the probability of each token but the first, by single steps.
 double negative_log_likelihood(LoadedModel& model, std::span<const TokenId> window) {
-  Session session(model);
+  ModelSession session(model);
   double sum = 0;
   for (std::size_t i = 0; i + 1 < window.size(); ++i) {
     session.step(window[i]);

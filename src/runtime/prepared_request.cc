@@ -25,7 +25,7 @@ void check_penalties(const SamplingOptions& sampling, std::int64_t vocab_size) {
 
 void check_stop_strings(const std::vector<std::string>& strings, bool has_tokenizer) {
   require(strings.empty() || has_tokenizer, ErrorCode::kBadRequest,
-          "stop_strings need the tokenizer, without which the engine was opened");
+          "stop_strings need the tokenizer, without which this engine was opened; use stop_tokens");
   require(strings.size() <= kMaxStopStrings, ErrorCode::kBadRequest,
           "{} stop_strings; at most {} are possible", strings.size(), kMaxStopStrings);
   for (std::size_t i = 0; i < strings.size(); ++i) {
@@ -76,7 +76,8 @@ void check_token_ids(std::span<const TokenId> ids, std::int64_t vocab_size,
                      std::string_view field) {
   for (const TokenId id : ids) {
     require(id >= 0 && id < vocab_size, ErrorCode::kBadRequest,
-            "{} has token id {}; the model's vocabulary ends at {}", field, id, vocab_size - 1);
+            "{} has token id {}; it must be in the model's vocabulary, 0 to {}", field, id,
+            vocab_size - 1);
   }
 }
 

@@ -62,16 +62,16 @@ void RequestRun::accept(TokenId token, std::span<const float> logits) {
   if (!is_stop) event.text = text_.push(token);
   events_->push(std::move(event));
   if (is_stop || text_.stop_string()) {
-    finish(FinishEvent::Reason::kStop);
+    finish(FinishReason::kStop);
   } else if (num_drawn() == request_.max_tokens) {
-    finish(FinishEvent::Reason::kLength);
+    finish(FinishReason::kLength);
   }
 }
 
-void RequestRun::finish(FinishEvent::Reason reason) {
+void RequestRun::finish(FinishReason reason) {
   FinishEvent event{.reason = reason, .text = text_.finish(), .stop_string = {}, .usage = {}};
   if (text_.stop_string()) {
-    event.reason = FinishEvent::Reason::kStop;
+    event.reason = FinishReason::kStop;
     event.stop_string = *text_.stop_string();
   }
   event.usage = {static_cast<std::int64_t>(request_.prompt.size()), num_drawn()};

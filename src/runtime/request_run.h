@@ -42,7 +42,7 @@ class RequestRun {
   // logits of that row, which may be empty unless logprobs are wanted.
   void accept(TokenId token, std::span<const float> logits);
   // Each gives the cache back before the last event is out.
-  void finish(FinishEvent::Reason reason);
+  void finish(FinishReason reason);
   void fail(ErrorCode code, const std::string& message);
 
  private:

@@ -36,7 +36,7 @@ bool Scheduler::has_room(std::int64_t num_tokens) const {
 
 void Scheduler::admit() {
   for_all([](RequestRun& request) {
-    if (request.is_cancelled()) request.finish(FinishEvent::Reason::kCancelled);
+    if (request.is_cancelled()) request.finish(FinishReason::kCancelled);
   });
   // Nobody overtakes the first: a large request would wait for ever behind small ones.
   while (!waiting_.empty()) {
@@ -46,7 +46,7 @@ void Scheduler::admit() {
       running_.push_back(std::move(waiting_.front()));
     } else if (running_.empty()) {
       first.fail(ErrorCode::kOverloaded,
-                 "open EngineSessions hold the sessions or the cache memory that this request "
+                 "open Sessions hold the sessions or the cache memory that this request "
                  "needs; close some, or open the engine with more max_sessions or kv_tokens");
     } else {
       return;
@@ -115,7 +115,7 @@ void Scheduler::draw(const std::vector<Part>& parts) {
     if (part.draws) drawing.push_back(part.request);
     // All of its prompt is computed, and nothing was asked for.
     if (!part.request->draws_tokens() && part.request->pending().empty()) {
-      part.request->finish(FinishEvent::Reason::kLength);
+      part.request->finish(FinishReason::kLength);
     }
   }
   if (drawing.empty()) return;
@@ -132,7 +132,7 @@ void Scheduler::drop_ended() {
 }
 
 void Scheduler::cancel_all() {
-  for_all([](RequestRun& request) { request.finish(FinishEvent::Reason::kCancelled); });
+  for_all([](RequestRun& request) { request.finish(FinishReason::kCancelled); });
 }
 
 void Scheduler::fail_all(ErrorCode code, const std::string& message) {

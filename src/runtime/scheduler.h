@@ -74,9 +74,9 @@ void handle_current_exception(OnError&& on_error) {
   } catch (const std::bad_alloc&) {
     on_error(ErrorCode::kOutOfMemory, std::string("out of host memory; shorten the requests"));
   } catch (const std::exception& error) {
-    on_error(ErrorCode::kUnsupported, std::string(error.what()));
+    on_error(ErrorCode::kInternal, std::string(error.what()));
   } catch (...) {
-    on_error(ErrorCode::kUnsupported, std::string("an exception of unknown type"));
+    on_error(ErrorCode::kInternal, std::string("an exception of unknown type"));
   }
 }
 

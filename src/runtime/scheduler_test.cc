@@ -148,7 +148,7 @@ TEST_F(SchedulerTest, SessionsLimitHowManyRun) {
 }
 
 TEST_F(SchedulerTest, WhatOpenSessionsHoldFailsARequestInsteadOfBlockingIt) {
-  std::vector<Session> sessions;
+  std::vector<ModelSession> sessions;
   for (int i = 0; i < 3; ++i) sessions.emplace_back(model);
   const auto refused = add(5, 3);
   run_to_end();
@@ -196,6 +196,7 @@ TEST_F(SchedulerTest, AFailingStepEndsItsRequestsAndLeavesTheOthersRight) {
     const Answer answer = events_of(*events);
     ASSERT_TRUE(answer.error);
     EXPECT_EQ(answer.error->message, "injected fault");
+    EXPECT_EQ(answer.error->code, ErrorCode::kInternal);  // it was no Error
   }
   EXPECT_EQ(events_of(*queued).tokens, want);
   EXPECT_EQ(scheduler.load().free_kv_pages, at_start.free_kv_pages);

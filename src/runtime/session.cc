@@ -1,114 +1,89 @@
-#include "runtime/session.h"
-
+// session.cc: the public session: a runtime ModelSession that lives on the engine's thread, fed
+// one step at a time so that requests go on beside it.
 #include <algorithm>
 #include <utility>
 
-#include "base/check.h"
 #include "base/error.h"
+#include "dsv4/engine.h"
+#include "runtime/engine_impl.h"
+#include "runtime/prepared_request.h"
 
 namespace dsv4 {
 
-Session::Session(LoadedModel& model)
-    : model_(&model),
-      cache_(model.cache()),
-      device_logits_(model.backend().allocate(model.config().vocab_size *
-                                              static_cast<std::int64_t>(sizeof(float)))) {}
-
-std::int64_t Session::sync(std::span<const TokenId> tokens, const SyncOptions& options) {
-  const bool extends =
-      tokens.size() >= tokens_.size() && std::equal(tokens_.begin(), tokens_.end(), tokens.begin());
-  const auto rest = extends ? tokens.subspan(tokens_.size()) : tokens;
-  check_extension(rest, extends ? length() : 0);
-  const std::int64_t max_chunk = model_->model().options().max_step_tokens;
-  require(options.chunk_tokens >= 0 && options.chunk_tokens <= max_chunk, ErrorCode::kBadRequest,
-          "chunk_tokens is {}; it must be between 0 and {}", options.chunk_tokens, max_chunk);
-  if (!extends) {
-    // `tokens` may be a view of our own.
-    const std::vector<TokenId> copy(tokens.begin(), tokens.end());
-    clear();
-    append(copy, options);
-    return static_cast<std::int64_t>(copy.size());
+struct Session::Impl {
+  explicit Impl(Engine::Impl& engine) : thread(engine.thread), info(engine.info) {
+    thread->call([this](LoadedModel& model) {
+      session = std::make_unique<ModelSession>(model);
+      max_step_tokens = model.model().options().max_step_tokens;
+    });
   }
-  append(rest, options);
-  return static_cast<std::int64_t>(rest.size());
+  ~Impl() {
+    if (session != nullptr) thread->retire(std::move(session));
+  }
+
+  void check(std::span<const TokenId> tokens, std::int64_t num_before) const {
+    check_token_ids(tokens, info.vocab_size, "tokens");
+    const std::int64_t count = num_before + std::ssize(tokens);
+    require(count <= info.max_session_tokens, ErrorCode::kBadRequest,
+            "a session of {} tokens; this engine takes at most {}; give fewer, or open it with a "
+            "larger kv_tokens if the model allows it",
+            count, info.max_session_tokens);
+  }
+
+  std::shared_ptr<EngineThread> thread;
+  EngineInfo info;
+  std::int64_t max_step_tokens = 0;
+  std::unique_ptr<ModelSession> session;  // used on the engine's thread only
+  std::int64_t length = 0;
+  std::vector<float> logits;  // empty: not fetched since the session changed
+};
+
+Session::Session(Engine& engine) : impl_(std::make_unique<Impl>(*engine.impl_)) {}
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
+Session::~Session() = default;
+
+std::int64_t Session::sync(std::span<const TokenId> tokens) {
+  impl_->check(tokens, 0);
+  const std::int64_t total = std::ssize(tokens);
+  std::int64_t computed = 0;
+  for (std::int64_t held = -1; held < total;) {
+    impl_->thread->call([&](LoadedModel&) {
+      ModelSession& session = *impl_->session;
+      const auto present = session.tokens();
+      const bool extends = std::ssize(present) <= total &&
+                           std::equal(present.begin(), present.end(), tokens.begin());
+      const std::int64_t end =
+          std::min(total, (extends ? session.length() : 0) + impl_->max_step_tokens);
+      impl_->logits.clear();
+      impl_->length = 0;  // unless sync returns
+      computed += session.sync(tokens.first(static_cast<std::size_t>(end)));
+      held = impl_->length = session.length();
+    });
+  }
+  return computed;
 }
 
 void Session::step(TokenId token) {
-  const std::span<const TokenId> one(&token, 1);
-  check_extension(one, length());
-  append(one, {});
+  impl_->check({&token, 1}, impl_->length);
+  impl_->thread->call([&](LoadedModel&) {
+    impl_->logits.clear();
+    impl_->length = 0;
+    impl_->session->step(token);
+    impl_->length = impl_->session->length();
+  });
 }
 
-void Session::clear() {
-  cache_.clear();
-  tokens_.clear();
-  host_logits_.clear();
-}
-
-void Session::check_extension(std::span<const TokenId> tokens, std::int64_t first_position) const {
-  const ModelConfig& config = model_->config();
-  for (const TokenId id : tokens) {
-    require(id >= 0 && id < config.vocab_size, ErrorCode::kBadRequest,
-            "token id {} is outside the model's vocabulary of {}", id, config.vocab_size);
-  }
-  const std::int64_t end = first_position + static_cast<std::int64_t>(tokens.size());
-  require(end <= config.max_positions, ErrorCode::kBadRequest,
-          "{} tokens are more than the {} that the model takes; shorten the text", end,
-          config.max_positions);
-}
-
-void Session::append(std::span<const TokenId> tokens, const SyncOptions& options) {
-  const std::int64_t chunk_tokens =
-      options.chunk_tokens > 0 ? options.chunk_tokens : model_->model().options().max_step_tokens;
-  const auto total = static_cast<std::int64_t>(tokens.size());
-  try {
-    for (std::int64_t done = 0; done < total;) {
-      const std::int64_t count = std::min(chunk_tokens, total - done);
-      forward(tokens.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(count)),
-              done + count == total);
-      done += count;
-      if (options.progress) options.progress(done, total);
-    }
-  } catch (...) {
-    clear();
-    throw;
-  }
-}
-
-void Session::forward(std::span<const TokenId> chunk, bool wants_logits) {
-  const auto num_tokens = static_cast<std::int64_t>(chunk.size());
-  const StepSequence sequence{
-      .cache = &cache_, .first_position = length(), .num_tokens = num_tokens};
-  const auto last_row = static_cast<std::int32_t>(num_tokens - 1);
-  Model& model = model_->model();
-  model.forward(model_->cache(),
-                {.token_ids = chunk,
-                 .sequences = {&sequence, 1},
-                 .logits_rows = {&last_row, wants_logits ? std::size_t{1} : std::size_t{0}}});
-  DSV4_CHECK(cache_.length() == length() + num_tokens);
-  tokens_.insert(tokens_.end(), chunk.begin(), chunk.end());
-  host_logits_.clear();
-  if (!wants_logits) return;
-  model_->backend().copy_on_device(device_logits_.data(), model.logits().data,
-                                   device_logits_.size_bytes());
-  model_->backend().synchronize();
-}
-
-MatrixView Session::device_logits() const {
-  require(!tokens_.empty(), ErrorCode::kBadRequest,
-          "an empty session has no logits; give it at least one token");
-  return f32_matrix(device_logits_.as<const float>(), 1, model_->config().vocab_size);
-}
+std::int64_t Session::length() const { return impl_->length; }
 
 std::span<const float> Session::logits() const {
-  const MatrixView on_device = device_logits();
-  if (host_logits_.empty()) {
-    host_logits_.resize(static_cast<std::size_t>(on_device.cols));
-    model_->backend().copy_to_host(host_logits_.data(), on_device.data,
-                                   device_logits_.size_bytes());
-    model_->backend().synchronize();
+  if (impl_->logits.empty()) {
+    impl_->thread->call([&](LoadedModel&) {
+      const auto logits = impl_->session->logits();
+      impl_->logits.assign(logits.begin(), logits.end());
+    });
   }
-  return host_logits_;
+  return impl_->logits;
 }
 
 }  // namespace dsv4

@@ -290,8 +290,10 @@ TokenizerTables parse_tokenizer_json(std::string_view text, std::string_view whe
 std::string read_tokenizer_json(const std::filesystem::path& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
-  require(std::filesystem::exists(status), ErrorCode::kNotFound,
-          "{}: no such file; a checkpoint needs its tokenizer.json", path.string());
+  require(
+      std::filesystem::exists(status), ErrorCode::kNotFound,
+      "{}: no such file; copy it from where the model comes from, or use token ids instead of text",
+      path.string());
   require(std::filesystem::is_regular_file(status), ErrorCode::kIo, "{}: not a regular file",
           path.string());
   const std::uintmax_t num_bytes = std::filesystem::file_size(path, error);

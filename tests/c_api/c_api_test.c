@@ -3,6 +3,7 @@
  *   c_api_test MODEL_DIR
  */
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@ static dsv4_engine* open_engine(const char* model_dir) {
   dsv4_engine_options_init(&options);
   options.model_dir = model_dir;
   options.activations = "a16";
+  options.num_threads = 2;
   options.max_sessions = 2;
   options.max_step_tokens = 64;
   dsv4_engine* engine = NULL;
@@ -61,6 +63,10 @@ static void test_open_refusals(const char* model_dir) {
   options.device = "abacus";
   CHECK(dsv4_engine_open(&options, &engine, &error) == DSV4_UNSUPPORTED_DEVICE);
   options.device = NULL;
+  options.num_threads = -1;
+  CHECK(dsv4_engine_open(&options, &engine, &error) == DSV4_BAD_REQUEST);
+  CHECK(strstr(error.message, "num_threads") != NULL);
+  options.num_threads = 0;
   options.kv = "fp4";
   CHECK(dsv4_engine_open(&options, &engine, &error) == DSV4_BAD_REQUEST);
   CHECK(strstr(error.message, "kv") != NULL);
@@ -179,10 +185,120 @@ static void test_request_refusals(dsv4_engine* engine) {
   CHECK(request == NULL);
 }
 
+/* The tokens that `options` give after the test's prompt, at most MAX_TOKENS. */
+static size_t draw(dsv4_engine* engine, dsv4_request_options options, int32_t* tokens) {
+  int32_t prompt[MAX_TOKENS];
+  size_t count = 0;
+  dsv4_request* request = NULL;
+  dsv4_event event;
+  options.num_prompt_tokens = prompt_of(engine, prompt);
+  options.prompt_tokens = prompt;
+  options.max_tokens = 16;
+  options.ignore_eos = 1;
+  CHECK(dsv4_request_submit(engine, &options, &request, NULL) == DSV4_OK);
+  for (;;) {
+    CHECK(dsv4_request_next(request, &event, NULL) == DSV4_OK);
+    if (event.kind != DSV4_EVENT_TOKEN) break;
+    CHECK(count < MAX_TOKENS);
+    tokens[count++] = event.token;
+  }
+  CHECK(event.kind == DSV4_EVENT_FINISH);
+  dsv4_request_free(request);
+  return count;
+}
+
+static int draws_same(dsv4_engine* engine, const dsv4_request_options* a,
+                      const dsv4_request_options* b) {
+  int32_t of_a[MAX_TOKENS], of_b[MAX_TOKENS];
+  size_t count = draw(engine, *a, of_a);
+  return draw(engine, *b, of_b) == count && memcmp(of_a, of_b, count * sizeof *of_a) == 0;
+}
+
+/* That each option arrives. What it means is tested in C++. */
+static void test_sampling_options(dsv4_engine* engine) {
+  dsv4_request_options greedy, hot, changed;
+  int32_t tokens[MAX_TOKENS];
+  dsv4_request_options_init(&greedy);
+  greedy.temperature = 0;
+  hot = greedy;
+  hot.temperature = 4;
+  hot.top_p = 1;
+  hot.seed = 3;
+  CHECK(draws_same(engine, &hot, &hot) && !draws_same(engine, &hot, &greedy));
+  changed = hot;
+  changed.seed = 4;
+  CHECK(!draws_same(engine, &changed, &hot));
+  changed = hot;
+  changed.top_k = 1;
+  CHECK(draws_same(engine, &changed, &greedy));
+  changed = hot;
+  changed.top_p = 1e-6f;
+  CHECK(draws_same(engine, &changed, &greedy));
+  changed = hot;
+  changed.min_p = 1;
+  CHECK(draws_same(engine, &changed, &greedy));
+
+  dsv4_engine_info info;
+  dsv4_engine_get_info(engine, &info);
+  dsv4_request_options_init(&changed); /* the model's temperature and top_p */
+  hot = changed;
+  hot.temperature = info.temperature;
+  hot.top_p = info.top_p;
+  CHECK(draws_same(engine, &changed, &hot));
+
+  changed = greedy;
+  changed.repetition_penalty = 3;
+  CHECK(!draws_same(engine, &changed, &greedy));
+  float* const penalties[] = {&changed.presence_penalty, &changed.frequency_penalty};
+  for (size_t i = 0; i < 2; ++i) { /* so large that no token comes twice */
+    changed = greedy;
+    *penalties[i] = 1e6f;
+    CHECK(draw(engine, changed, tokens) == 16);
+    for (size_t a = 0; a < 16; ++a) {
+      for (size_t b = 0; b < a; ++b) CHECK(tokens[a] != tokens[b]);
+    }
+  }
+
+  const dsv4_logit_bias force = {1234, INFINITY};
+  changed = greedy;
+  changed.logit_bias = &force;
+  changed.num_logit_bias = 1;
+  CHECK(draw(engine, changed, tokens) == 16 && tokens[0] == 1234 && tokens[15] == 1234);
+  changed.stop_tokens = &force.token;
+  changed.num_stop_tokens = 1;
+  CHECK(draw(engine, changed, tokens) == 1);
+}
+
+static void* cancel_request(void* request) {
+  dsv4_request_cancel(request);
+  return NULL;
+}
+
+static void test_cancel_from_another_thread(dsv4_engine* engine) {
+  dsv4_request* request = NULL;
+  dsv4_request_options options;
+  dsv4_event event;
+  pthread_t other;
+  dsv4_request_options_init(&options);
+  options.prompt_text = "The cook";
+  options.prompt_text_bytes = strlen(options.prompt_text);
+  options.ignore_eos = 1;
+  options.max_tokens = 3000;
+  CHECK(dsv4_request_submit(engine, &options, &request, NULL) == DSV4_OK);
+  CHECK(pthread_create(&other, NULL, cancel_request, request) == 0);
+  do {
+    CHECK(dsv4_request_next(request, &event, NULL) == DSV4_OK);
+  } while (event.kind == DSV4_EVENT_TOKEN);
+  CHECK(event.kind == DSV4_EVENT_FINISH && event.finish_reason == DSV4_FINISH_CANCELLED);
+  CHECK(event.prompt_tokens > 1); /* the begin mark and the text */
+  CHECK(pthread_join(other, NULL) == 0);
+  dsv4_request_free(request);
+}
+
 static void test_error_event_and_cancellation(dsv4_engine* engine) {
   dsv4_engine_info info;
   dsv4_engine_get_info(engine, &info);
-  CHECK(info.vocab_size > 0 && info.num_eos_tokens > 0 && strcmp(info.device, "reference") == 0);
+  CHECK(info.vocab_size > 0 && info.num_eos_tokens > 0 && strcmp(info.device, "cpu") == 0);
   dsv4_logit_bias* forbid_all = malloc((size_t)info.vocab_size * sizeof *forbid_all);
   CHECK(forbid_all != NULL);
   for (int32_t i = 0; i < (int32_t)info.vocab_size; ++i) {
@@ -260,6 +376,8 @@ int main(int argc, char** argv) {
   test_text(engine);
   test_generates_and_stops(engine);
   test_request_refusals(engine);
+  test_sampling_options(engine);
+  test_cancel_from_another_thread(engine);
   test_error_event_and_cancellation(engine);
   test_session(engine);
 

@@ -1,7 +1,11 @@
 # Installs a build into a folder of its own, builds the project beside this file against it, by
 # find_package and by pkg-config, and runs the results. Offline.
 #
-#   cmake -DBUILD_DIR=.. -DWORK_DIR=.. -DMODEL_DIR=.. -DVERSION=.. -DCXX=.. -DCC=.. -P install_test.cmake
+#   cmake -DBUILD_DIR=.. -DWORK_DIR=.. -DMODEL_DIR=.. -DVERSION=.. -DCXX=.. -DCC=.. -DSANITIZE=.. -DPAGE=..
+#     -P install_test.cmake
+#
+# PAGE is the documentation whose example project is built and run, too. SANITIZE is how the library
+# was built: a program that uses a sanitized library must be linked with the same sanitizer.
 cmake_minimum_required(VERSION 3.25)
 
 function(run result)
@@ -20,17 +24,52 @@ function(expect_output text)
   endif()
 endfunction()
 
+# The code block of `fence` in the page that begins with `first_words`, as a file.
+function(extract_example fence first_words file)
+  string(FIND "${page}" "```${fence}\n${first_words}" begin)
+  if(begin EQUAL -1)
+    message(FATAL_ERROR "${PAGE} has no block \"${first_words}\"")
+  endif()
+  string(SUBSTRING "${page}" ${begin} -1 block)
+  string(LENGTH "```${fence}\n" fence_length)
+  string(SUBSTRING "${block}" ${fence_length} -1 block)
+  string(FIND "${block}" "```" end)
+  string(SUBSTRING "${block}" 0 ${end} block)
+  file(WRITE ${file} "${block}")
+endfunction()
+
+# Configures and builds a project against the installation.
+function(build_project source_dir build_dir)
+  run(ignored ${CMAKE_COMMAND} -S ${source_dir} -B ${build_dir} -DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix
+    -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_C_COMPILER=${CC} ${sanitizer_options} ${ARGN})
+  run(ignored ${CMAKE_COMMAND} --build ${build_dir})
+endfunction()
+
+set(sanitizer_flag "")
+set(sanitizer_options "")
+if(SANITIZE)
+  set(sanitizer_flag -fsanitize=${SANITIZE})
+  set(sanitizer_options -DCMAKE_C_FLAGS=${sanitizer_flag} -DCMAKE_CXX_FLAGS=${sanitizer_flag})
+endif()
+
 file(REMOVE_RECURSE ${WORK_DIR})
 # Installed to one place and moved to another: nothing may remember where it was.
 run(ignored ${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${WORK_DIR}/first)
 file(RENAME ${WORK_DIR}/first ${WORK_DIR}/prefix)
 
 set(user_dir ${WORK_DIR}/user)
-run(ignored ${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR} -B ${user_dir} -DWANTED_VERSION=${VERSION}
-  -DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_C_COMPILER=${CC})
-run(ignored ${CMAKE_COMMAND} --build ${user_dir})
+build_project(${CMAKE_CURRENT_LIST_DIR} ${user_dir} -DWANTED_VERSION=${VERSION})
 expect_output("Ostholm has 13 bridges\\." ${user_dir}/user_cc ${MODEL_DIR})
 expect_output("dsv4 ${VERSION}, vocabulary of 2048" ${user_dir}/user_c ${MODEL_DIR})
+
+file(READ ${PAGE} page)
+set(example_dir ${WORK_DIR}/example)
+extract_example(cmake "# CMakeLists.txt" ${example_dir}/CMakeLists.txt)
+extract_example(cpp "// example.cc" ${example_dir}/example.cc)
+extract_example(c "/* example.c" ${example_dir}/example.c)
+build_project(${example_dir} ${example_dir}/build)
+expect_output("^Ostholm has 13 bridges\\.\n$" ${example_dir}/build/example_cc ${MODEL_DIR})
+expect_output("^Ostholm has 13 bridges\\.\n$" ${example_dir}/build/example_c ${MODEL_DIR})
 
 # A version that does not exist is refused.
 execute_process(COMMAND ${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR} -B ${WORK_DIR}/refused
@@ -48,7 +87,7 @@ cmake_path(GET pc_files PARENT_PATH pc_dir)
 run(flags ${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${pc_dir} pkg-config --cflags --libs dsv4)
 separate_arguments(flags UNIX_COMMAND "${flags}")
 cmake_path(GET pc_dir PARENT_PATH lib_dir)
-run(ignored ${CC} ${CMAKE_CURRENT_LIST_DIR}/user.c -o ${WORK_DIR}/user_pc ${flags} -Wl,-rpath,${lib_dir})
+run(ignored ${CC} ${CMAKE_CURRENT_LIST_DIR}/user.c -o ${WORK_DIR}/user_pc ${sanitizer_flag} ${flags} -Wl,-rpath,${lib_dir})
 expect_output("vocabulary of 2048" ${WORK_DIR}/user_pc ${MODEL_DIR})
 
 # The shells find what completes the program's words.
@@ -63,7 +102,7 @@ endforeach()
 file(GLOB library ${lib_dir}/libdsv4.so)
 run(symbols nm -DC --defined-only ${library})
 string(REGEX MATCHALL "[^\n]*(fmt::|nlohmann|hwy::|Scheduler)[^\n]*" leaked "${symbols}")
-list(FILTER leaked EXCLUDE REGEX " dsv4::(Engine|RequestHandle|EngineSession)::")
+list(FILTER leaked EXCLUDE REGEX " dsv4::(Engine|RequestHandle|Session)::")
 if(leaked)
   message(FATAL_ERROR "symbols that are not of the API: ${leaked}")
 endif()

@@ -23,14 +23,15 @@ struct SyncOptions {
 
 // Belongs to the thread of its model. Bits of its logits depend on its tokens only: not on chunks,
 // on earlier content or on other sessions.
-class Session {
+class ModelSession {
  public:
   // Throws Error kOverloaded when max_sessions of the model are open.
-  explicit Session(LoadedModel& model);
+  explicit ModelSession(LoadedModel& model);
 
   // Makes the session hold exactly `tokens` and returns the number of tokens computed. When they
   // extend the present ones, only the rest is computed; nothing if they are equal. Otherwise the
-  // session starts over: states cannot be taken back to an earlier token yet.
+  // session starts over: compressor states and window rows are those of the present token and
+  // cannot be taken back to an earlier one.
   // Throws Error kBadRequest for an id outside the vocabulary, more tokens than the model takes or
   // a chunk_tokens out of range; then nothing has changed. After any other exception (kOverloaded:
   // the cache is full) the session is empty.

@@ -1,6 +1,6 @@
 // A session's logits depend on its tokens alone: not on chunks, on what it held before, or on other
 // sessions. All comparisons are of bits.
-#include "runtime/session.h"
+#include "runtime/model_session.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ class SessionTest : public testing::Test {
   }
   // Logits after the first `count` tokens, from a session of their own.
   std::vector<float> fresh_logits(std::span<const TokenId> prefix) {
-    Session session(model);
+    ModelSession session(model);
     session.sync(prefix);
     return copy_logits(session);
   }
@@ -44,7 +44,7 @@ class SessionTest : public testing::Test {
 };
 
 TEST_F(SessionTest, SingleStepsEqualPrefillAtEveryBoundary) {
-  Session stepped(model);
+  ModelSession stepped(model);
   for (const std::size_t length : kBoundaries) {
     while (stepped.tokens().size() < length) stepped.step(tokens[stepped.tokens().size()]);
     EXPECT_TRUE(same_bits(copy_logits(stepped), fresh_logits(first(length)))) << length;
@@ -54,7 +54,7 @@ TEST_F(SessionTest, SingleStepsEqualPrefillAtEveryBoundary) {
 TEST_F(SessionTest, ChunksDoNotChangeLogits) {
   const std::vector<float> want = fresh_logits(tokens);
   for (const std::int64_t chunk : {7, 64, 127, 128, 129, 299}) {
-    Session session(model);
+    ModelSession session(model);
     EXPECT_EQ(session.sync(tokens, {.chunk_tokens = chunk}), 300);
     EXPECT_TRUE(same_bits(copy_logits(session), want)) << chunk;
   }
@@ -65,13 +65,13 @@ TEST_F(SessionTest, LargestStepOfTheModelDoesNotChangeLogits) {
   ModelOpenOptions small = options(1);
   small.model.max_step_tokens = 13;
   LoadedModel other(small);
-  Session session(other);
+  ModelSession session(other);
   session.sync(tokens);
   EXPECT_TRUE(same_bits(copy_logits(session), want));
 }
 
 TEST_F(SessionTest, SyncComputesOnlyWhatIsNew) {
-  Session session(model);
+  ModelSession session(model);
   EXPECT_EQ(session.sync(first(0)), 0);
   EXPECT_EQ(session.sync(first(100)), 100);
   const std::vector<float> at_100 = copy_logits(session);
@@ -87,14 +87,14 @@ TEST_F(SessionTest, SyncComputesOnlyWhatIsNew) {
 TEST_F(SessionTest, AnotherPrefixStartsOver) {
   std::vector<TokenId> other(tokens.begin(), tokens.begin() + 140);
   other[70] = other[70] == 5 ? 6 : 5;
-  Session session(model);
+  ModelSession session(model);
   session.sync(first(150));
   EXPECT_EQ(session.sync(other), 140);
   EXPECT_TRUE(same_bits(copy_logits(session), fresh_logits(other)));
 }
 
 TEST_F(SessionTest, ShorterPrefixStartsOver) {
-  Session session(model);
+  ModelSession session(model);
   session.sync(first(150));
   // A view of the session's own tokens.
   EXPECT_EQ(session.sync(session.tokens().first(149)), 149);
@@ -102,7 +102,7 @@ TEST_F(SessionTest, ShorterPrefixStartsOver) {
 }
 
 TEST_F(SessionTest, ClearedSessionKeepsNothing) {
-  Session session(model);
+  ModelSession session(model);
   session.sync(std::span<const TokenId>(tokens).last(200));
   session.clear();
   EXPECT_EQ(session.length(), 0);
@@ -114,7 +114,7 @@ TEST_F(SessionTest, SessionsKeepTheirOwnRowsAndLogits) {
   const auto last = std::span<const TokenId>(tokens).last(140);
   const std::vector<float> want_first = fresh_logits(first(140));
   const std::vector<float> want_last = fresh_logits(last);
-  Session a(model), b(model);
+  ModelSession a(model), b(model);
   for (std::size_t i = 0; i < 140; i += 20) {
     a.sync(first(i + 20));
     b.sync(last.first(i + 20));
@@ -124,7 +124,7 @@ TEST_F(SessionTest, SessionsKeepTheirOwnRowsAndLogits) {
 }
 
 TEST_F(SessionTest, RefusedTokensChangeNothing) {
-  Session session(model);
+  ModelSession session(model);
   session.sync(first(20));
   const std::vector<float> before = copy_logits(session);
   const auto vocab = static_cast<TokenId>(model.config().vocab_size);
@@ -147,7 +147,7 @@ TEST_F(SessionTest, RefusedTokensChangeNothing) {
 }
 
 TEST_F(SessionTest, EmptySessionHasNoLogits) {
-  Session session(model);
+  ModelSession session(model);
   EXPECT_EQ(error_of([&] { session.logits(); }), name_of(ErrorCode::kBadRequest));
   session.sync(first(3));
   session.sync(first(0));
@@ -156,15 +156,15 @@ TEST_F(SessionTest, EmptySessionHasNoLogits) {
 }
 
 TEST_F(SessionTest, StatesAreLimitedAndComeBack) {
-  std::optional<Session> a(model);
-  const Session b(model);
-  EXPECT_EQ(error_of([&] { const Session c(model); }), name_of(ErrorCode::kOverloaded));
+  std::optional<ModelSession> a(model);
+  const ModelSession b(model);
+  EXPECT_EQ(error_of([&] { const ModelSession c(model); }), name_of(ErrorCode::kOverloaded));
   a.reset();
-  EXPECT_EQ(error_of([&] { const Session c(model); }), "no error");
+  EXPECT_EQ(error_of([&] { const ModelSession c(model); }), "no error");
 }
 
 TEST_F(SessionTest, ProgressTellsEveryStepAndMayStop) {
-  Session session(model);
+  ModelSession session(model);
   std::vector<std::pair<std::int64_t, std::int64_t>> seen;
   session.sync(first(4));
   session.sync(first(30),
@@ -190,7 +190,7 @@ TEST(SessionOfASmallCache, FullCacheEmptiesTheSession) {
   LoadedModel model(options);
   const std::vector<TokenId> tokens = held_out_tokens(model.tokenizer(), 260);
   const auto fits = std::span<const TokenId>(tokens).first(259);
-  Session session(model);
+  ModelSession session(model);
   session.sync(fits);
   const std::vector<float> before = copy_logits(session);
   EXPECT_EQ(error_of([&] { session.step(tokens[259]); }), name_of(ErrorCode::kOverloaded));
