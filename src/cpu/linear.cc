@@ -53,7 +53,10 @@ void CpuBackend::compute(const LinearParams& p, const OpContext& context) {
   if (tokens == 0 || p.w.rows == 0) return;
   const LinearScratch scratch(context.workspace, p, pool_.num_threads());
   Source w = cpu::make_source(p.w, *tables_);
-  if (w.wants_table()) cpu::fill_table(w, scratch.table);
+  if (w.wants_table()) {
+    cpu::fill_table(w, scratch.table);
+    cpu::use_table(w, scratch.table);
+  }
   const Activations x{cpu::make_source(p.x, *tables_), p.w.cols, p.num_parts, w.interleaved()};
   const std::int64_t part_rows = p.w.rows / p.num_parts;
   const std::int64_t part_units = ceil_div(part_rows, kUnitRows);

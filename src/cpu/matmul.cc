@@ -26,9 +26,12 @@ void prepare_row(const DotKernels& kernels, const Activations& a, std::int64_t r
   if (a.interleaved && (!in_place || !a.x.interleaved())) interleave(out, a.width());
 }
 
-void fill_table(Source& source, float* table) {
+void fill_table(const Source& source, float* table) {
   const float global_scale = source.view.global_scales[0];
   for (std::int64_t i = 0; i < kE2m1TableSize; ++i) table[i] = source.table[i] * global_scale;
+}
+
+void use_table(Source& source, const float* table) {
   source.table = table;
   source.needs_global_scale = false;
 }

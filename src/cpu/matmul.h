@@ -43,8 +43,10 @@ struct Activations {
 void prepare_row(const DotKernels& kernels, const Activations& a, std::int64_t row,
                  float* row_scratch, float* out);
 
-// table [kE2m1TableSize] = the source's table times its global scale; points the source to it.
-void fill_table(Source& source, float* table);
+// table [kE2m1TableSize] = the source's table times its global scale, on a cache line.
+void fill_table(const Source& source, float* table);
+// Points the source to a table filled from it.
+void use_table(Source& source, const float* table);
 
 // y[row, col_begin ..] = values [n], rounded to y's format (F32 or BF16).
 void store_values(const MutableMatrixView& y, std::int64_t row, std::int64_t col_begin,

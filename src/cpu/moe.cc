@@ -30,11 +30,12 @@ struct ExpertScratch {
   std::int64_t wave;  // rows, and at most as many segments
   std::int64_t width;
   std::int64_t panel_stride;
-  Segment* segments;  // [wave]
-  float* x;           // [wave, width]
-  float* tables;      // [threads, num_matrices, kE2m1TableSize]
-  float* panel;       // [threads, panel_stride]
-  float* sums;        // [threads, num_matrices, wave, kUnitRows]
+  Segment* segments;             // [wave]
+  float* x;                      // [wave, width]
+  float* tables;                 // [threads, num_matrices, kE2m1TableSize]
+  std::int64_t* table_segments;  // [threads], whose tables those are: -1 none
+  float* panel;                  // [threads, panel_stride]
+  float* sums;                   // [threads, num_matrices, wave, kUnitRows]
 
   ExpertScratch(std::byte* workspace, std::int64_t rows, std::int64_t k, int num_matrices,
                 int threads) {
@@ -45,6 +46,7 @@ struct ExpertScratch {
     segments = scratch.take<Segment>(wave);
     x = scratch.take<float>(wave * width);
     tables = scratch.take<float>(threads * num_matrices * cpu::kE2m1TableSize);
+    table_segments = scratch.take<std::int64_t>(threads);
     panel = scratch.take<float>(threads * panel_stride);
     sums = scratch.take<float>(threads * num_matrices * wave * kUnitRows);
     bytes = scratch.bytes();
@@ -109,9 +111,12 @@ void run_experts(ThreadPool& pool, const cpu::DotKernels& dot, const cpu::E2m1Ta
         cpu::prepare_row(dot, x, source, nullptr, scratch.x + (row - begin) * scratch.width);
       }
     });
+    std::fill_n(scratch.table_segments, pool.num_threads(), -1);
     pool.parallel_for(
         num_segments * units, 1, [&](std::int64_t unit, std::int64_t, int thread_idx) {
           const Segment& segment = scratch.segments[unit / units];
+          const bool has_tables = scratch.table_segments[thread_idx] == unit / units;
+          scratch.table_segments[thread_idx] = unit / units;
           const std::int64_t col = unit % units * kUnitRows;
           float* const sums =
               scratch.sums + thread_idx * gemm.num_matrices * scratch.wave * kUnitRows;
@@ -126,8 +131,10 @@ void run_experts(ThreadPool& pool, const cpu::DotKernels& dot, const cpu::E2m1Ta
           for (int i = 0; i < gemm.num_matrices; ++i) {
             Source w = segment.w[i];
             if (w.wants_table()) {
-              cpu::fill_table(
-                  w, scratch.tables + (thread_idx * gemm.num_matrices + i) * cpu::kE2m1TableSize);
+              float* const table =
+                  scratch.tables + (thread_idx * gemm.num_matrices + i) * cpu::kE2m1TableSize;
+              if (!has_tables) cpu::fill_table(w, table);
+              cpu::use_table(w, table);
             }
             call.w = &w;
             call.sums = sums + i * scratch.wave * kUnitRows;

@@ -24,14 +24,16 @@ bool scales_leave_room(const MatrixView& m) {
 
 }  // namespace
 
-E2m1Tables::E2m1Tables() {
-  mxfp4_.reserve(kE2m1TableSize);
-  nvfp4_.reserve(kE2m1TableSize);
+E2m1Tables::E2m1Tables()
+    : mxfp4_(kE2m1TableSize * sizeof(float)), nvfp4_(kE2m1TableSize * sizeof(float)) {
+  static_assert(Buffer::kAlignment % (16 * sizeof(float)) == 0);
+  auto* mxfp4 = reinterpret_cast<float*>(mxfp4_.data());
+  auto* nvfp4 = reinterpret_cast<float*>(nvfp4_.data());
   for (int scale = 0; scale < 256; ++scale) {
     const auto bits = static_cast<std::uint8_t>(scale);
     for (std::uint8_t code = 0; code < 16; ++code) {
-      mxfp4_.push_back(decode_e2m1(code) * decode_e8m0(bits));
-      nvfp4_.push_back(decode_e2m1(code) * decode_e4m3(bits));
+      *mxfp4++ = decode_e2m1(code) * decode_e8m0(bits);
+      *nvfp4++ = decode_e2m1(code) * decode_e4m3(bits);
     }
   }
 }
