@@ -20,15 +20,18 @@ HWY_BEFORE_NAMESPACE();
 namespace dsv4::cpu {
 namespace HWY_NAMESPACE {
 
-// Fetches the rows behind these while these are multiplied, linearly, kStepBytes a step. Quantised
-// rows are too short for the hardware's prefetchers to get going: measured on one busy core, E2M1
-// rows are read at about 6.5 GB/s with this and 4.6 without. FP32 rows go without: their four long
-// sequences reach 12.8 GB/s, and with it 10. BF16 is as fast either way.
+// Fetches the rows behind these while these are multiplied, linearly, kStepBytes a step: rows are
+// too short for the hardware's prefetchers to get going. Measured on one core: E2M1 rows are read
+// at 10.3 GB/s with this and 7.3 without; BF16 rows of 4096 at 17.4 and 17.1, a model with rows of
+// 1024 at 16.5 and 9. FP32 rows go without: their four long sequences reach 12.8 GB/s, and with
+// it 10.
 template <int kStepBytes>
 struct NextRows {
   const std::uint8_t* data;
   HWY_INLINE void prefetch(std::int64_t step) const {
-    __builtin_prefetch(data + step * kStepBytes, 0, 2);
+    for (int i = 0; i < kStepBytes; i += 64) {
+      __builtin_prefetch(data + step * kStepBytes + i, 0, 2);
+    }
   }
 };
 
@@ -56,14 +59,16 @@ template <int kRows>
 struct Bf16Rows {
   static constexpr bool kInterleaved = false;
   const std::uint16_t* x[kRows];
+  NextRows<kRows * 32> next;
 
   HWY_INLINE Bf16Rows(const Source& source, std::int64_t row) {
     const auto* data =
         static_cast<const std::uint16_t*>(source.view.data) + row * source.view.row_stride;
     for (int r = 0; r < kRows; ++r) x[r] = data + r * source.view.row_stride;
+    next.data = reinterpret_cast<const std::uint8_t*>(data + kRows * source.view.row_stride);
   }
   HWY_INLINE std::int64_t begin_block(std::int64_t, std::int64_t last_step) { return last_step; }
-  HWY_INLINE void prefetch(std::int64_t) const {}
+  HWY_INLINE void prefetch(std::int64_t step) const { next.prefetch(step); }
   HWY_INLINE Lanes decode(int r, std::int64_t step) const {
     return load_bf16(x[r] + step * kLanes);
   }
