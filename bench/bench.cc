@@ -41,9 +41,10 @@ void Bench::begin() {
   fmt::print("{} threads; read ceiling {:.1f} GB/s, FMA ceiling {:.0f} GFLOP/s at the start\n",
              backend_.num_threads(), ceilings_.read_bytes_per_second() * 1e-9,
              ceilings_.fma_flops_per_second() * 1e-9);
-  fmt::print("{:<12} {:<14} {:<6} {:>5} {:>11} {:>8} {:>9} {:>9} {:>9} {:>8}\n", "op", "shape",
-             "format", "M", "us", "GB/s", "of read", "GFLOP/s", "of FMA", "spread");
-  csv_ = "op,shape,format,m,threads,us,gb_per_s,read_share,gflop_per_s,fma_share,spread\n";
+  fmt::print("{:<12} {:<14} {:<10} {:>5} {:>11} {:>8} {:>9} {:>9} {:>9} {:>8} {:>8}\n", "op",
+             "shape", "format", "M", "us", "GB/s", "of read", "GFLOP/s", "of FMA", "spread",
+             "x ref");
+  csv_ = "op,shape,format,m,threads,us,gb_per_s,read_share,gflop_per_s,fma_share,spread,x_ref\n";
 }
 
 void Bench::run(const Benchmark& benchmark) {
@@ -73,16 +74,21 @@ void Bench::run(const Benchmark& benchmark) {
   const double seconds = median(times);
   const auto [fastest, slowest] = std::minmax_element(times.begin(), times.end());
   const double spread = (*slowest - *fastest) / seconds;
+  const std::string times_reference =
+      benchmark.reference_seconds > 0 ? fmt::format("{:.1f}", benchmark.reference_seconds / seconds)
+                                      : std::string();
   fmt::print(
-      "{:<12} {:<14} {:<6} {:>5} {:>11.1f} {:>8.2f} {:>8.0f}% {:>9.1f} {:>8.0f}% {:>7.0f}%\n",
+      "{:<12} {:<14} {:<10} {:>5} {:>11.1f} {:>8.2f} {:>8.0f}% {:>9.1f} {:>8.0f}% {:>7.0f}% "
+      "{:>8}\n",
       benchmark.op, benchmark.shape, benchmark.format, benchmark.m, seconds * 1e6,
       benchmark.bytes / seconds * 1e-9, 100 * median(read_shares), benchmark.flops / seconds * 1e-9,
-      100 * median(fma_shares), 100 * spread);
+      100 * median(fma_shares), 100 * spread, times_reference);
   std::fflush(stdout);
-  csv_ += fmt::format("{},{},{},{},{},{:.2f},{:.3f},{:.4f},{:.2f},{:.4f},{:.3f}\n", benchmark.op,
-                      benchmark.shape, benchmark.format, benchmark.m, backend_.num_threads(),
-                      seconds * 1e6, benchmark.bytes / seconds * 1e-9, median(read_shares),
-                      benchmark.flops / seconds * 1e-9, median(fma_shares), spread);
+  csv_ +=
+      fmt::format("{},{},{},{},{},{:.2f},{:.3f},{:.4f},{:.2f},{:.4f},{:.3f},{}\n", benchmark.op,
+                  benchmark.shape, benchmark.format, benchmark.m, backend_.num_threads(),
+                  seconds * 1e6, benchmark.bytes / seconds * 1e-9, median(read_shares),
+                  benchmark.flops / seconds * 1e-9, median(fma_shares), spread, times_reference);
 }
 
 void Bench::finish() {

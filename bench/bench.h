@@ -14,8 +14,9 @@
 namespace dsv4::bench {
 
 struct BenchOptions {
-  std::string filter;    // substring of "op shape format M=.."
-  std::string csv_path;  // empty: none
+  std::string filter;                    // substring of "op shape format M=.."
+  std::string csv_path;                  // empty: none
+  std::string nano_dir = "models/nano";  // the bundled model; empty: without
   CpuOptions cpu;
   int rounds = 9;         // at least 7
   bool cpu_time = false;  // count time on the cores: for a machine that is not idle
@@ -44,6 +45,7 @@ struct Benchmark {
   std::int64_t m = 0;
   double bytes = 0;  // useful, a call
   double flops = 0;
+  double reference_seconds = 0;  // of a call on the reference backend; 0: not measured
   // Empty if the output agrees with the reference on sampled rows, else what does not.
   std::function<std::string()> check;
   std::function<void(std::int64_t call_idx)> call;  // on input set call_idx, to be rotated
@@ -79,5 +81,7 @@ double seconds_of(const std::function<void()>& work, int num_threads, bool cpu_t
 // Registered by the op files, called in order of this list.
 void bench_linear(Bench& bench);
 void bench_moe(Bench& bench);
+void bench_model(Bench& bench);
+void bench_ggml(Bench& bench);  // only in builds with DSV4_GGML_DIR
 
 }  // namespace dsv4::bench

@@ -21,6 +21,8 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--cpu-time", options.cpu_time,
                "count time on the cores instead of the clock's, for a machine that is not idle");
+  app.add_option("--nano", options.nano_dir, "directory of the bundled model; empty: without")
+      ->capture_default_str();
   app.add_option("--gib", gib, "distinct weights to rotate over; must exceed the caches")
       ->check(CLI::Range(0.05, 64.0))
       ->capture_default_str();
@@ -30,7 +32,11 @@ int main(int argc, char** argv) {
     dsv4::bench::Bench bench(options);
     bench.begin();
     dsv4::bench::bench_linear(bench);
+#if defined(DSV4_BENCH_GGML)
+    dsv4::bench::bench_ggml(bench);
+#endif
     dsv4::bench::bench_moe(bench);
+    dsv4::bench::bench_model(bench);
     bench.finish();
   } catch (const std::exception& error) {
     fmt::print(stderr, "dsv4_bench: {}\n", error.what());

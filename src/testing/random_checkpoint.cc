@@ -58,6 +58,8 @@ void fill_tensor(const TensorInfo& tensor, const ModelConfig& config, Random& ra
     case DType::kF32:
       if (ends_with(tensor.name, ".weight_scale_2") || ends_with(tensor.name, ".input_scale")) {
         fill<float>(bytes, [] { return 0x1p-11f; });
+      } else if (ends_with(tensor.name, ".scale") && tensor.shape.rank() == 2) {  // of FP8 blocks
+        fill<float>(bytes, [&] { return 0.015f + 0.005f * random.uniform(); });
       } else {
         fill<float>(bytes, [&] { return plain_value(tensor, random); });
       }
@@ -148,13 +150,13 @@ void set_num_layers(ModelConfig& config, int num_layers) {
   }
 }
 
-std::int64_t payload_of(const ModelConfig& config) {
-  return TensorStore::from_headers(expected_tensors(config, kOfficialFormats)).payload_bytes();
+std::int64_t payload_of(const ModelConfig& config, const LayoutFormats& formats) {
+  return TensorStore::from_headers(expected_tensors(config, formats)).payload_bytes();
 }
 
 }  // namespace
 
-ModelConfig scaled_flash_config(std::int64_t payload_bytes) {
+ModelConfig scaled_flash_config(std::int64_t payload_bytes, const LayoutFormats& formats) {
   ModelConfig config = flash_config();
   config.vocab_size = 4096;
   config.hidden_size = 1024;
@@ -171,9 +173,9 @@ ModelConfig scaled_flash_config(std::int64_t payload_bytes) {
   config.num_draft_blocks = 0;
   config.draft_compress_ratios.clear();
   set_num_layers(config, 3);
-  const std::int64_t three = payload_of(config);
+  const std::int64_t three = payload_of(config, formats);
   set_num_layers(config, 5);
-  const std::int64_t two_more = payload_of(config) - three;
+  const std::int64_t two_more = payload_of(config, formats) - three;
   set_num_layers(config, 3);
   if (payload_bytes > three) {
     set_num_layers(config,

@@ -11,8 +11,9 @@
 namespace dsv4 {
 
 // Flash scaled down: every mechanism, hidden 1024, 32 experts of 1024 inner values, and as many
-// layers as come nearest to `payload_bytes` with kOfficialFormats, three at least.
-ModelConfig scaled_flash_config(std::int64_t payload_bytes);
+// layers as come nearest to `payload_bytes` with `formats`, three at least.
+ModelConfig scaled_flash_config(std::int64_t payload_bytes,
+                                const LayoutFormats& formats = kOfficialFormats);
 
 // Writes config.json and model.safetensors into `dir`, which is created. Holds one tensor at a
 // time. The same seed gives the same bytes. Weights are small enough for finite logits.
