@@ -19,8 +19,8 @@ MappedFile MappedFile::open(const std::filesystem::path& path) {
   const auto size = static_cast<std::size_t>(file.size_bytes);
   void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd.get(), 0);
   if (address == MAP_FAILED) fail_errno("map", path, errno);
-  // Weights in pages of 2 MiB are read up to 1.3 times as fast (docs/kernels/cpu.md). A file that is
-  // cached in small pages already, or a system without large ones for files, ignores it.
+  // Weights in pages of 2 MiB are read up to 1.3 times as fast (docs/kernels/cpu.md). A file that
+  // is cached in small pages already, or a system without large ones for files, ignores it.
   (void)::madvise(address, size, MADV_HUGEPAGE);
   mapped.data_ = static_cast<const std::byte*>(address);
   mapped.size_ = size;
