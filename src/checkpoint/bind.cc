@@ -8,42 +8,12 @@
 
 #include "base/error.h"
 #include "checkpoint/binder.h"
+#include "checkpoint/model_dir.h"
 #include "checkpoint/quantization_claims.h"
 #include "checkpoint/tensor_names.h"
 
 namespace dsv4 {
 namespace {
-
-[[noreturn]] void refuse_gguf(const std::filesystem::path& path) {
-  fail(ErrorCode::kUnsupported,
-       "{}: GGUF is not supported; use the model's safetensors files with their config.json",
-       path.string());
-}
-
-// Throws for what is not a directory with a config.json, in words that fit what was given.
-void check_model_dir(const std::filesystem::path& dir) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  const fs::file_status status = fs::status(dir, error);
-  require(status.type() != fs::file_type::not_found, ErrorCode::kNotFound,
-          "{}: there is no such directory; give the one that holds the model's config.json",
-          dir.string());
-  if (!fs::is_directory(status)) {
-    if (dir.extension() == ".gguf") refuse_gguf(dir);
-    fail(ErrorCode::kBadRequest, "{}: not a directory; give the directory that holds config.json",
-         dir.string());
-  }
-  if (fs::exists(dir / "config.json", error)) return;
-  fs::directory_iterator entries(dir, error);
-  require(!error, ErrorCode::kIo, "{}: {}", dir.string(), error.message());
-  for (; entries != fs::directory_iterator(); entries.increment(error)) {
-    if (error) break;
-    if (entries->path().extension() == ".gguf") refuse_gguf(entries->path());
-  }
-  fail(ErrorCode::kNotFound,
-       "{}: there is no config.json, so it is no model directory; give the one that holds it",
-       dir.string());
-}
 
 // Pruned models: what differs from config.json, and a draft block that was left whole.
 void note_expert_counts(const ModelConfig& config, const ModelWeights& weights,
@@ -120,8 +90,8 @@ ModelWeights bind_weights(const ModelConfig& config, std::shared_ptr<const Tenso
 
 std::shared_ptr<const ModelWeights> load_checkpoint(const std::filesystem::path& dir,
                                                     const LoadOptions& options) {
-  check_model_dir(dir);
   const ModelConfig config = load_model_config(dir);
+  refuse_gguf_weights(dir);
   GenerationDefaults generation = load_generation_defaults(dir);
   for (int id : generation.eos_ids) {
     require(id >= 0 && id < config.vocab_size, ErrorCode::kBadCheckpoint,

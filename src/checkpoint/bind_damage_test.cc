@@ -216,6 +216,22 @@ TEST(BindDamage, GateAndUpMustShareTheirInputScale) {
   expect_refused(model, ErrorCode::kBadCheckpoint, {"layers.2.ffn.experts.1", "w1", "w3", "0.125"});
 }
 
+// One scale for all experts, as some engines take it, loses accuracy.
+TEST(BindDamage, EveryExpertKeepsItsInputScale) {
+  EditableModel model(golden_dir("flash-nvfp4"));
+  for (const int e : {1, 2}) {
+    for (const char* w : {"w1", "w3", "w2"}) {
+      const std::string name = "layers.2.ffn.experts." + std::to_string(e) + "." + w;
+      model.tensor(name + ".input_scale").set<float>(0, static_cast<float>(e));
+    }
+  }
+  const auto weights = model.load();
+  for (const std::size_t e : {std::size_t{1}, std::size_t{2}}) {
+    EXPECT_EQ(weights->layers[2].experts.gate_up_input_scales[e], static_cast<float>(e));
+    EXPECT_EQ(weights->layers[2].experts.down_input_scales[e], static_cast<float>(e));
+  }
+}
+
 // Each matrix decodes with its own global scale, so differing ones are right, if unusual.
 TEST(BindDamage, GateAndUpMayDifferInTheirGlobalScale) {
   EditableModel model(golden_dir("flash-nvfp4"));
@@ -280,16 +296,38 @@ TEST(BindDamage, ForeignSchemesAreRefusedByName) {
 
 TEST(BindDamage, WhatIsNotAModelDirectory) {
   const TempDir dir;
-  const auto load = [](const std::filesystem::path& path) { load_checkpoint(path); };
-  expect_error(ErrorCode::kNotFound, {"nowhere"}, [&] { load(dir / "nowhere"); });
-  expect_error(ErrorCode::kNotFound, {"config.json"}, [&] { load(dir.path()); });
-  put_file(dir / "model.gguf", "GGUF");
-  expect_error(ErrorCode::kUnsupported, {"GGUF"}, [&] { load(dir / "model.gguf"); });
-  expect_error(ErrorCode::kUnsupported, {"GGUF"}, [&] { load(dir.path()); });
+  const auto refused = [](ErrorCode code, const std::string& says, const auto& path) {
+    SCOPED_TRACE(path);
+    expect_error(code, {says}, [&] { load_checkpoint(path); });
+    expect_error(code, {says}, [&] { load_model_config(path); });
+  };
+  refused(ErrorCode::kNotFound, "nowhere", dir / "nowhere");
+  refused(ErrorCode::kNotFound, "config.json", dir.path());
   put_file(dir / "model.txt", "");
-  expect_error(ErrorCode::kBadRequest, {"directory"}, [&] { load(dir / "model.txt"); });
+  refused(ErrorCode::kBadRequest, "directory", dir / "model.txt");
+  refused(ErrorCode::kBadRequest, "directory", "/dev/null");
   put_file(dir / "config.json", get_file(golden_dir("flash-bf16") / "config.json"));
-  expect_error(ErrorCode::kNotFound, {dir.path().string()}, [&] { load(dir.path()); });
+  expect_error(ErrorCode::kNotFound, {dir.path().string()}, [&] { load_checkpoint(dir.path()); });
+}
+
+TEST(BindDamage, GgufIsRefusedByName) {
+  const TempDir dir;
+  const auto refused = [](const std::filesystem::path& path) {
+    expect_error(ErrorCode::kUnsupported, {"GGUF", "safetensors"}, [&] { load_checkpoint(path); });
+  };
+  put_file(dir / "renamed.bin", "GGUF\x03");
+  refused(dir / "renamed.bin");
+  put_file(dir / "model.gguf", "");
+  refused(dir / "model.gguf");
+  expect_error(ErrorCode::kUnsupported, {"GGUF"}, [&] { load_model_config(dir / "model.gguf"); });
+  refused(dir.path());
+  put_file(dir / "config.json", get_file(golden_dir("flash-bf16") / "config.json"));
+  refused(dir.path());  // a config that was put beside it
+  for (const char* file : {"config.json", "model.safetensors"}) {
+    std::filesystem::copy_file(golden_dir("flash-bf16") / file, dir / file,
+                               std::filesystem::copy_options::overwrite_existing);
+  }
+  EXPECT_NO_THROW(load_checkpoint(dir.path()));  // beside the real one it does no harm
 }
 
 TEST(BindDamage, EosOfGenerationConfigMustBeInTheVocabulary) {

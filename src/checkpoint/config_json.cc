@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "checkpoint/json_fields.h"
 #include "checkpoint/model_config.h"
+#include "checkpoint/model_dir.h"
 #include "io/atomic_file.h"
 
 namespace dsv4 {
@@ -336,6 +337,7 @@ ModelConfig parse_model_config(std::string_view text, std::string_view where) {
 }
 
 ModelConfig load_model_config(const std::filesystem::path& dir) {
+  check_model_dir(dir);
   const std::filesystem::path path = dir / "config.json";
   return parse_model_config(read_text_file(path, kMaxConfigBytes), path.string());
 }

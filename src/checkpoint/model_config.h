@@ -103,7 +103,8 @@ void check(const ModelConfig& config, std::string_view where);
 // Throws Error: kBadCheckpoint (not JSON; a key missing, of the wrong type, out of range or in
 // contradiction to another), kUnsupported (another architecture or variant: V4.1, Vision, ...).
 ModelConfig parse_model_config(std::string_view json, std::string_view where);
-// The same of `dir`/config.json. Throws also Error: kNotFound, kIo.
+// The same of `dir`/config.json. Throws also Error: kNotFound, kBadRequest, kIo, and kUnsupported
+// for GGUF.
 ModelConfig load_model_config(const std::filesystem::path& dir);
 
 // What a model's publisher suggests for sampling; a request overrides it.

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "checkpoint/bind.h"
+#include "checkpoint/model_dir.h"
 
 namespace dsv4 {
 namespace {
@@ -49,6 +50,8 @@ GenerationDefaults with_eos(const ModelWeights& weights) {
 }  // namespace
 
 Tokenizer load_tokenizer(const std::filesystem::path& model_dir) {
+  std::error_code error;  // a directory needs no model beside its tokenizer
+  if (!std::filesystem::is_directory(model_dir, error)) check_model_dir(model_dir);
   return Tokenizer::load(model_dir / "tokenizer.json");
 }
 
