@@ -77,8 +77,6 @@ std::string read_file(const std::string& path) {
   return read_all(file.get(), path);
 }
 
-bool separates_ids(char c) { return std::string_view(" \t\r\n,[]").find(c) != std::string::npos; }
-
 }  // namespace
 
 void ModelArguments::add_model_dir(CLI::App& command) {
@@ -212,32 +210,6 @@ std::string TextSource::read(std::string_view usage) const {
 std::string TextSource::name() const {
   if (text) return "the text";
   return file && *file != "-" ? *file : "standard input";
-}
-
-std::vector<TokenId> parse_token_ids(std::string_view text) {
-  std::vector<TokenId> ids;
-  for (std::size_t i = 0; i < text.size();) {
-    if (separates_ids(text[i])) {
-      ++i;
-      continue;
-    }
-    std::size_t end = i;
-    while (end < text.size() && !separates_ids(text[end])) ++end;
-    const std::string_view word = text.substr(i, end - i);
-    TokenId id = -1;
-    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), id);
-    require(error == std::errc() && stop == word.data() + word.size() && id >= 0,
-            ErrorCode::kBadRequest,
-            "\"{}\" at byte {} is no token id; give numbers from 0, separated by spaces or commas",
-            word.substr(0, 40), i);
-    ids.push_back(id);
-    i = end;
-  }
-  return ids;
-}
-
-std::string format_token_ids(const std::vector<TokenId>& ids) {
-  return fmt::format("{}", fmt::join(ids, " "));
 }
 
 }  // namespace dsv4

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "dsv4/engine.h"
-#include "dsv4/types.h"
 #include "runtime/loaded_model.h"
 
 namespace dsv4 {
@@ -62,11 +61,5 @@ struct TextSource {
   // What it reads, for messages.
   std::string name() const;
 };
-
-// Token ids separated by spaces, commas or line breaks; brackets around them are allowed. Throws
-// Error kBadRequest naming the word that is no id.
-std::vector<TokenId> parse_token_ids(std::string_view text);
-// The opposite: separated by single spaces.
-std::string format_token_ids(const std::vector<TokenId>& ids);
 
 }  // namespace dsv4

@@ -15,6 +15,7 @@
 #include "runtime/generate.h"
 #include "text/chat_marks.h"
 #include "text/chat_prompt.h"
+#include "text/token_ids.h"
 
 namespace dsv4 {
 namespace {

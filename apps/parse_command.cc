@@ -10,6 +10,7 @@
 #include "console.h"
 #include "text/chat_marks.h"
 #include "text/chat_parse.h"
+#include "text/token_ids.h"
 #include "text/tool_arguments.h"
 #include "text/utf8.h"
 

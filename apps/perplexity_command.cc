@@ -8,6 +8,7 @@
 #include "common_options.h"
 #include "console.h"
 #include "runtime/perplexity.h"
+#include "text/token_ids.h"
 
 namespace dsv4 {
 namespace {

@@ -8,6 +8,7 @@
 #include "console.h"
 #include "text/chat_encode.h"
 #include "text/chat_marks.h"
+#include "text/token_ids.h"
 
 namespace dsv4 {
 namespace {

@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "common_options.h"
 #include "console.h"
+#include "text/token_ids.h"
 
 namespace dsv4 {
 namespace {

@@ -45,8 +45,8 @@ arguments_of() {
     model_config | quantization_claims) words=config ;;
     tokenizer_json) words=tokenizer max_len=8192 ;;
     tokenizer_text) words=tokenizer max_len=1024 ;;
-    stop_strings) max_len=256 ;;
-    chat_json | tool_arguments) words=chat ;;
+    stop_strings | token_ids) max_len=256 ;;
+    chat_json | tool_arguments | question_file) words=chat ;;
   esac
   echo "-max_len=$max_len -dict=tests/fuzz/dictionaries/$words.dict"
 }
@@ -61,7 +61,7 @@ for target in "${targets[@]}"; do
   mkdir -p "$work" build/fuzz/findings
   limits=(-rss_limit_mb=2048 -malloc_limit_mb=1024 -timeout=10)
   if ((merge)); then
-    "$program" -merge=1 "${limits[@]}" "$seeds" "$work"
+    "$program" -merge=1 -use_counters=0 "${limits[@]}" "$seeds" "$work"
     continue
   fi
   echo "fuzz: $target for $seconds seconds"
