@@ -1,6 +1,7 @@
 #include "io/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,8 +34,13 @@ AtomicFile::AtomicFile(const std::filesystem::path& target) : target_(target) {
           ErrorCode::kBadRequest, "cannot write \"{}\": it does not end in a file name",
           target.c_str());
   std::error_code ignored;  // a target that cannot be looked at fails at open below
-  require(!std::filesystem::is_directory(target, ignored), ErrorCode::kBadRequest,
+  const std::filesystem::file_status old = std::filesystem::status(target, ignored);
+  require(!std::filesystem::is_directory(old), ErrorCode::kBadRequest,
           "cannot write {}: it is a directory", target.c_str());
+  // The rename would put a file in the place of the pipe or device: as root, of /dev/null.
+  require(!std::filesystem::exists(old) || std::filesystem::is_regular_file(old),
+          ErrorCode::kBadRequest, "cannot write {}: it is a pipe or device, not a file",
+          target.c_str());
   // Names of killed processes may be in the way; a thousand of them mean something else is wrong.
   for (int attempt = 0; attempt < 1000; ++attempt) {
     temporary_ = directory_of(target) /
@@ -43,6 +49,10 @@ AtomicFile::AtomicFile(const std::filesystem::path& target) : target_(target) {
     if (fd_ >= 0 || errno != EEXIST) break;
   }
   if (fd_ < 0) fail_errno("create a file beside", target, errno);
+  // What only its owner could read stays so. Best effort: some file systems know no modes.
+  if (std::filesystem::exists(old)) {
+    static_cast<void>(::fchmod(fd_, static_cast<mode_t>(old.permissions()) & 0777));
+  }
 }
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept

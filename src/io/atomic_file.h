@@ -12,11 +12,13 @@ namespace dsv4 {
 
 // Writes to a hidden temporary in the target's directory; commit() makes it durable and renames it
 // onto the target. Destroyed before that, it removes the temporary and leaves the target as it was.
-// A killed process may leave `.NAME.tmp-PID-N`, which nothing reads. A target that is a symbolic
-// link is itself replaced. Not thread-safe.
+// A killed process may leave `.NAME.tmp-PID-N`, which nothing reads. The new file has the
+// permissions of the one that it replaces. A target that is a symbolic link is itself replaced.
+// Not thread-safe.
 class AtomicFile {
  public:
-  // Throws Error: kNotFound (no such directory), kBadRequest (the target is a directory), kIo.
+  // Throws Error: kNotFound (no such directory), kBadRequest (the target is a directory, pipe
+  // or device), kIo.
   explicit AtomicFile(const std::filesystem::path& target);
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&&) = delete;

@@ -1,6 +1,7 @@
 // atomic_file_test.cc: a target is old or new, never half; no temporary stays; errors name it.
 #include "io/atomic_file.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -21,6 +22,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::UnorderedElementsAre;
 
 TEST(AtomicFile, AppearsOnCommitOnly) {
   const TempDir dir;
@@ -117,6 +119,33 @@ TEST(AtomicFile, HonoursTheUsersFileMode) {
   struct stat status {};
   ASSERT_EQ(::stat((dir / "f").c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0640u);
+}
+
+TEST(AtomicFile, WhatItReplacesHandsOnItsPermissions) {
+  const TempDir dir;
+  for (const mode_t mode : {0600u, 0444u, 0664u}) {
+    const std::string target = put_file(dir / fmt::format("{:o}", mode), "secret");
+    ASSERT_EQ(::chmod(target.c_str(), mode), 0);
+    write_text_file(target, "new");
+    struct stat status {};
+    ASSERT_EQ(::stat(target.c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, mode);
+    EXPECT_EQ(get_file(target), "new");
+  }
+}
+
+TEST(AtomicFile, PipesAndDevicesStayWhatTheyAre) {
+  const TempDir dir;
+  const std::filesystem::path pipe = dir / "pipe", link = dir / "link";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::filesystem::create_symlink("pipe", link);  // /dev/stdout is such a link
+  for (const std::filesystem::path& target : {pipe, link, std::filesystem::path("/dev/null")}) {
+    expect_error(ErrorCode::kBadRequest, {target.string(), "not a file"},
+                 [&] { AtomicFile{target}; });
+  }
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_THAT(dir.listing(), UnorderedElementsAre("pipe", "link"));
 }
 
 TEST(AtomicFile, ReserveDoesNotChangeTheFile) {
