@@ -1,6 +1,7 @@
 #include "chat_answer.h"
 
 #include <chrono>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -19,6 +20,18 @@ using Kind = CompletionDelta::Kind;
 
 // How soon Ctrl-C is seen while no token comes.
 constexpr std::chrono::milliseconds kPoll{50};
+// Most prompts are read before anybody wonders.
+constexpr std::chrono::milliseconds kBarDelay{500};
+
+// Waits for the next event, with a bar while a long prompt is read.
+void wait_for_event(RequestHandle& handle, std::optional<ProgressBar>& bar) {
+  while (!handle.wait_for(kPoll)) {
+    if (ChatSignals::wants_attention()) handle.cancel();
+    const PromptProgress progress = handle.prompt_progress();
+    if (bar) bar->update(progress.computed_tokens, progress.total_tokens);
+  }
+  bar.reset();  // what comes now is printed where it stood
+}
 
 double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
@@ -73,16 +86,16 @@ bool ChatAnswer::says_nothing() const {
 }
 
 ChatAnswer stream_answer(Engine& engine, const Request& request, bool thinking,
-                         const ToolParameters& tools) {
+                         const ToolParameters& tools, bool shows_progress) {
   ChatAnswer answer;
   AnswerStream stream(thinking, tools);
   const Clock::time_point start = Clock::now();
   Clock::time_point first = start;
+  std::optional<ProgressBar> bar;
+  if (shows_progress) bar.emplace("reading the prompt", "tokens", start + kBarDelay);
   RequestHandle handle = engine.submit(request);
   for (;;) {
-    while (!handle.wait_for(kPoll)) {
-      if (ChatSignals::wants_attention()) handle.cancel();
-    }
+    wait_for_event(handle, bar);
     const std::optional<Event> event = handle.next();
     if (!event) break;
     if (ChatSignals::wants_attention()) handle.cancel();

@@ -24,8 +24,9 @@ struct ChatAnswer {
 };
 
 // Runs `request`, the prompt of a conversation. An interrupt (chat_signals.h) cancels it and is
-// left to be taken. Throws what Engine::submit throws, and OutputClosed.
+// left to be taken. `shows_progress`: with a bar while a long prompt is read. Throws what
+// Engine::submit throws, and OutputClosed.
 ChatAnswer stream_answer(Engine& engine, const Request& request, bool thinking,
-                         const ToolParameters& tools);
+                         const ToolParameters& tools, bool shows_progress);
 
 }  // namespace dsv4

@@ -113,7 +113,8 @@ void ChatLoop::answer() {
   request.max_tokens = std::min(room, options_.max_tokens.value_or(room));
   request.sampling = options_.sampling;
   keep(stream_answer(engine_, request, conversation_.options.thinking,
-                     ToolParameters(offered_tools(conversation_))));
+                     ToolParameters(offered_tools(conversation_)),
+                     options_.interactive && !options_.quiet));
 }
 
 void ChatLoop::keep(ChatAnswer answer) {

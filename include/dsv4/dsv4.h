@@ -176,6 +176,10 @@ typedef struct dsv4_event {
 dsv4_status dsv4_request_next(dsv4_request* request, dsv4_event* event, dsv4_error* error);
 /* 1 if dsv4_request_next returns at once, after waiting for that up to `timeout_ms`; else 0. */
 int dsv4_request_wait(dsv4_request* request, int64_t timeout_ms);
+/* How many tokens of the prompt are computed, of how many, as of some recent step; either pointer
+ * may be null. Any thread may call it. */
+void dsv4_request_prompt_progress(const dsv4_request* request, int64_t* computed_tokens,
+                                  int64_t* total_tokens);
 /* Any thread may call it. */
 void dsv4_request_cancel(dsv4_request* request);
 /* Cancels it if it has not ended. Null is allowed. */

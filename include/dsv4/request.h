@@ -109,6 +109,12 @@ struct ErrorEvent {
 
 using Event = std::variant<TokenEvent, FinishEvent, ErrorEvent>;
 
+// How far a request's prompt is; until the first token that is what a user waits for.
+struct PromptProgress {
+  std::int64_t computed_tokens = 0;
+  std::int64_t total_tokens = 0;  // known from the start
+};
+
 class EventQueue;  // not public
 
 // One submitted request; destroying the handle cancels it. Belongs to one thread at a time, except
@@ -124,6 +130,8 @@ class RequestHandle {
   std::optional<Event> next();
   // Whether next() returns at once; waits for that up to `timeout`.
   bool wait_for(std::chrono::milliseconds timeout) const;
+  // As of some recent step; any thread may call it.
+  PromptProgress prompt_progress() const;
   // Ends the request at the next step boundary, with events drawn before and FinishEvent
   // kCancelled; does nothing if it has ended. Any thread may call it.
   void cancel();

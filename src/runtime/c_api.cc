@@ -278,6 +278,13 @@ int dsv4_request_wait(dsv4_request* request, int64_t timeout_ms) {
   return request->handle.wait_for(std::chrono::milliseconds(timeout_ms)) ? 1 : 0;
 }
 
+void dsv4_request_prompt_progress(const dsv4_request* request, int64_t* computed_tokens,
+                                  int64_t* total_tokens) {
+  const dsv4::PromptProgress progress = request->handle.prompt_progress();
+  if (computed_tokens != nullptr) *computed_tokens = progress.computed_tokens;
+  if (total_tokens != nullptr) *total_tokens = progress.total_tokens;
+}
+
 void dsv4_request_cancel(dsv4_request* request) { request->handle.cancel(); }
 void dsv4_request_free(dsv4_request* request) { delete request; }
 

@@ -45,6 +45,10 @@ bool RequestHandle::wait_for(std::chrono::milliseconds timeout) const {
   return events_ == nullptr || events_->wait_for(timeout);
 }
 
+PromptProgress RequestHandle::prompt_progress() const {
+  return events_ == nullptr ? PromptProgress{} : events_->prompt_progress();
+}
+
 void RequestHandle::cancel() {
   if (events_ != nullptr) events_->cancel();
 }

@@ -98,15 +98,19 @@ void EngineThread::run() {
       goes_on = take_mail(/*waits=*/!scheduler.has_work(), mail);
       mail.retired.clear();
       for (Call& call : mail.calls) call(*model_);
-      for (auto& request : mail.requests) scheduler.add(std::move(request));
       try {
+        for (auto& request : mail.requests) scheduler.add(std::move(request));
         if (!goes_on) scheduler.cancel_all();
         scheduler.admit();
         publish(scheduler);
         scheduler.step();
       } catch (...) {
-        handle_current_exception(
-            [&](ErrorCode code, const std::string& message) { scheduler.fail_all(code, message); });
+        handle_current_exception([&](ErrorCode code, const std::string& message) {
+          scheduler.fail_all(code, message);
+          for (const auto& request : mail.requests) {
+            if (request != nullptr) request->fail(code, message);  // the scheduler never got it
+          }
+        });
       }
       publish(scheduler);
     }

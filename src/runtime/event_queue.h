@@ -1,10 +1,11 @@
-// event_queue.h: the events of one request on their way from the engine's thread to the request's
-// handle, and its cancellation on the way back.
+// event_queue.h: the events and the progress of one request on their way from the engine's thread
+// to the request's handle, and its cancellation on the way back.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -30,10 +31,17 @@ class EventQueue {
   void cancel() { cancelled_ = true; }
   bool is_cancelled() const { return cancelled_; }
 
+  void set_prompt_progress(std::int64_t computed, std::int64_t total) {
+    prompt_computed_ = computed;
+    prompt_total_ = total;
+  }
+  PromptProgress prompt_progress() const { return {prompt_computed_, prompt_total_}; }
+
  private:
   bool has_news() const { return closed_ || !events_.empty(); }
 
   std::atomic<bool> cancelled_{false};
+  std::atomic<std::int64_t> prompt_computed_{0}, prompt_total_{0};
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Event> events_;

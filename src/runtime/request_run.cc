@@ -1,6 +1,7 @@
 #include "runtime/request_run.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -14,7 +15,9 @@ RequestRun::RequestRun(PreparedRequest request, std::shared_ptr<EventQueue> even
       events_(std::move(events)),
       penalties_(request_.sampling, request_.prompt),
       text_(tokenizer, request_.stop_strings),
-      tokens_(request_.prompt) {}
+      tokens_(request_.prompt) {
+  events_->set_prompt_progress(0, std::ssize(request_.prompt));
+}
 
 void RequestRun::start(KvCache& cache) {
   SequenceCache sequence(cache);
@@ -24,6 +27,11 @@ void RequestRun::start(KvCache& cache) {
 
 std::span<const TokenId> RequestRun::pending() const {
   return std::span(tokens_).subspan(static_cast<std::size_t>(sequence_->length()));
+}
+
+void RequestRun::report_progress() {
+  const std::int64_t prompt_tokens = std::ssize(request_.prompt);
+  events_->set_prompt_progress(std::min(sequence_->length(), prompt_tokens), prompt_tokens);
 }
 
 std::int64_t RequestRun::num_drawn() const {

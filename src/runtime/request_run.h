@@ -38,6 +38,8 @@ class RequestRun {
   const Penalties& penalties() const { return penalties_; }
   bool wants_logprobs() const { return request_.logprobs.has_value(); }
 
+  // A step has computed more of it.
+  void report_progress();
   // Takes the token drawn for the next position (-1: there was none to draw), and the model's own
   // logits of that row, which may be empty unless logprobs are wanted.
   void accept(TokenId token, std::span<const float> logits);

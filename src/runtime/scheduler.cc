@@ -107,6 +107,7 @@ void Scheduler::compute(const std::vector<Part>& parts) {
   model_.model().forward(
       model_.cache(), {.token_ids = token_ids, .sequences = sequences, .logits_rows = logits_rows},
       observer_);
+  for (const Part& part : parts) part.request->report_progress();
 }
 
 void Scheduler::draw(const std::vector<Part>& parts) {

@@ -95,6 +95,19 @@ TEST_F(SchedulerTest, DecodingTokensComeFirstAndPromptsShareTheRest) {
   EXPECT_EQ(all, (1 + 8) + (20 + 1) + (3 + 1));
 }
 
+// Known from the start, counted by step, and drawn tokens are no part of it.
+TEST_F(SchedulerTest, ProgressOfAPrompt) {
+  const auto events = add(20, 3);
+  std::vector<std::int64_t> computed;
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(events->prompt_progress().total_tokens, 20);
+    computed.push_back(events->prompt_progress().computed_tokens);
+    run_step();
+  }
+  EXPECT_THAT(computed, testing::ElementsAre(0, 8, 16, 20, 20));
+  EXPECT_EQ(events->prompt_progress().computed_tokens, 20);
+}
+
 TEST_F(SchedulerTest, StepsOfOneTokenServeAllInTurn) {
   ModelOpenOptions small = options();
   small.model.max_step_tokens = 1;

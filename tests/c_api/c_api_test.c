@@ -127,6 +127,7 @@ static void test_generates_and_stops(dsv4_engine* engine) {
   dsv4_request_options options;
   dsv4_event event;
   const char* stops[] = {" bridges"};
+  int64_t computed = -1, total = -1;
 
   dsv4_request_options_init(&options);
   options.num_prompt_tokens = prompt_of(engine, prompt);
@@ -138,6 +139,9 @@ static void test_generates_and_stops(dsv4_engine* engine) {
   options.num_stop_strings = 1;
   CHECK(dsv4_request_submit(engine, &options, &request, &error) == DSV4_OK);
   CHECK(dsv4_request_wait(request, 100000) == 1);
+  dsv4_request_prompt_progress(request, &computed, &total);
+  CHECK(computed == total && total == (int64_t)options.num_prompt_tokens);
+  dsv4_request_prompt_progress(request, NULL, NULL);
   for (;;) {
     CHECK(dsv4_request_next(request, &event, &error) == DSV4_OK);
     if (event.kind != DSV4_EVENT_TOKEN) break;
