@@ -77,7 +77,7 @@ void ChatLoop::effort(const std::string& argument) {
   }
   write_stderr_line(fmt::format("the effort is {}{}",
                                 name_of(kEfforts, conversation_.options.effort),
-                                conversation_.options.thinking ? "" : ", but thinking is off"));
+                                conversation_.options.thinking ? "" : "; it acts with /think on"));
 }
 
 void ChatLoop::system(const std::string& argument) {

@@ -63,6 +63,9 @@ std::vector<TokenId> prompt_ids(const GenerateArguments& args, const Tokenizer* 
     return encode_single_turn(*tokenizer, {.user = text, .system = system, .thinking = args.think});
   }
   std::vector<TokenId> ids = args.ids ? parse_token_ids(text) : tokenizer->encode(text);
+  require(!args.ids || !ids.empty(), ErrorCode::kBadRequest,
+          "the prompt has no token ids; give at least one, the begin mark ({}) for instance",
+          config.bos_id);
   if (!args.no_bos && (ids.empty() || ids.front() != config.bos_id)) {
     ids.insert(ids.begin(), config.bos_id);
   }

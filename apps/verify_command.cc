@@ -100,8 +100,9 @@ void add_verify_command(CLI::App& app) {
       "rows\n"
       "that the values were recorded with. Needs no tokenizer. Exit code 1 if a check fails.\n"
       "Examples:\n"
-      "  dsv4 verify MODEL --golden MODEL/golden-fp32.safetensors --activations a16 --rows exact\n"
-      "  dsv4 verify MODEL --golden MODEL/golden-a8.safetensors --activations a8 --json");
+      "  cd tests/data/golden/flash-bf16\n"
+      "  dsv4 verify . --golden golden-fp32.safetensors --activations a16 --rows exact\n"
+      "  dsv4 verify . --golden golden-qat.safetensors --activations a16 --json");
   command->callback([args] { run_verify(*args); });
 }
 

@@ -84,6 +84,7 @@ void Bench::run(const Benchmark& benchmark) {
       benchmark.bytes / seconds * 1e-9, 100 * median(read_shares), benchmark.flops / seconds * 1e-9,
       100 * median(fma_shares), 100 * spread, times_reference);
   std::fflush(stdout);
+  ++num_rows_;
   csv_ +=
       fmt::format("{},{},{},{},{},{:.2f},{:.3f},{:.4f},{:.2f},{:.4f},{:.3f},{}\n", benchmark.op,
                   benchmark.shape, benchmark.format, benchmark.m, backend_.num_threads(),
@@ -92,6 +93,9 @@ void Bench::run(const Benchmark& benchmark) {
 }
 
 void Bench::finish() {
+  require(num_rows_ > 0, ErrorCode::kBadRequest,
+          "no row has \"{}\" in its \"op shape format M=m\"; without --filter all are shown",
+          options_.filter);
   if (options_.csv_path.empty()) return;
   std::ofstream file(options_.csv_path);
   file << csv_;

@@ -71,6 +71,7 @@ class Bench {
   CpuBackend backend_;
   Ceilings ceilings_;
   std::string csv_;
+  int num_rows_ = 0;
 };
 
 double median(std::vector<double> values);

@@ -228,6 +228,7 @@ class Generate(CliTest):
         command = ["generate", NANO, "-n", "1"]
         self.expect_error(run(*command, "--ids", "-p", "1 two"), FAILED, "two")
         self.expect_error(run(*command, "--ids", "-p", "-1"), FAILED, "-1")
+        self.expect_error(run(*command, "--ids", "-p", "[]"), FAILED, "no token ids")
         self.expect_error(run(*command, "--ids", "-p", "99999999999"), FAILED, "99999999999")
         self.expect_error(run(*command, "--ids", "-p", "2048"), FAILED, "2048")
         self.expect_error(run(*command, "--prompt-file", self.folder / "none"), FAILED, "none")

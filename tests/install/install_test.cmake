@@ -89,6 +89,8 @@ separate_arguments(flags UNIX_COMMAND "${flags}")
 cmake_path(GET pc_dir PARENT_PATH lib_dir)
 run(ignored ${CC} ${CMAKE_CURRENT_LIST_DIR}/user.c -o ${WORK_DIR}/user_pc ${sanitizer_flag} ${flags} -Wl,-rpath,${lib_dir})
 expect_output("vocabulary of 2048" ${WORK_DIR}/user_pc ${MODEL_DIR})
+run(ignored ${CXX} -std=c++20 ${CMAKE_CURRENT_LIST_DIR}/user.cc -o ${WORK_DIR}/user_pc_cc ${sanitizer_flag} ${flags} -Wl,-rpath,${lib_dir})
+expect_output("Ostholm has 13 bridges" ${WORK_DIR}/user_pc_cc ${MODEL_DIR})
 
 # The shells find what completes the program's words.
 foreach(script bash-completion/completions/dsv4 zsh/site-functions/_dsv4 fish/vendor_completions.d/dsv4.fish)
