@@ -99,10 +99,11 @@ class Engine {
 };
 
 // One token timeline on an engine, for embedding and tests: computes what is new, gives logits.
-// Belongs to one thread at a time; several may run beside each other and beside requests, at most
-// max_step_tokens of theirs between two steps. Holds a session of the engine and cache memory as it
-// grows. May outlive its engine, whose memory it then keeps; calls other than the destructor and
-// length() throw Error kBadRequest then.
+// After a move from it, it may only be assigned to or destroyed. Belongs to one thread at a time;
+// several may run beside each other and beside requests, at most max_step_tokens of theirs between
+// two steps. Holds a session of the engine and cache memory as it grows. May outlive its engine,
+// whose memory it then keeps; calls other than the destructor and length() throw Error kBadRequest
+// then.
 class Session {
  public:
   // Throws Error kOverloaded when max_sessions are in use.

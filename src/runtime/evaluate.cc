@@ -67,6 +67,8 @@ bool take_events(InFlight& asked, const Question& question, QuestionResult& resu
   return false;
 }
 
+}  // namespace
+
 void judge(const Question& question, QuestionResult& result) {
   result.got = result.text;
   if (question.thinking) {
@@ -75,8 +77,6 @@ void judge(const Question& question, QuestionResult& result) {
   }
   result.is_correct = result.finish_reason == FinishReason::kStop && result.got == question.answer;
 }
-
-}  // namespace
 
 std::vector<QuestionResult> evaluate(Engine& engine, std::span<const Question> questions,
                                      const EvaluateOptions& options) {

@@ -38,6 +38,9 @@ struct QuestionResult {
 std::vector<QuestionResult> evaluate(Engine& engine, std::span<const Question> questions,
                                      const EvaluateOptions& options);
 
+// Fills in `got` and `is_correct` from the rest of `result`.
+void judge(const Question& question, QuestionResult& result);
+
 struct KindScore {
   std::string kind;
   std::int64_t correct = 0, total = 0;

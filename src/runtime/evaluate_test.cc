@@ -47,6 +47,25 @@ std::string message_of(Engine& engine, const Question& question) {
   return "no error";
 }
 
+// The first mark ends the reasoning; a second is a part of the answer, and wrong.
+TEST(Evaluate, ReasoningEndsAtTheFirstMark) {
+  Question question = user_question("?", "75");
+  question.thinking = true;
+  const auto judged = [&](std::string text, FinishReason reason = FinishReason::kStop) {
+    QuestionResult result;
+    result.text = std::move(text);
+    result.finish_reason = reason;
+    judge(question, result);
+    return std::pair(result.got, result.is_correct);
+  };
+  EXPECT_EQ(judged("so</think>75"), std::pair(std::string("75"), true));
+  EXPECT_EQ(judged("so</think>no</think>75"), std::pair(std::string("no</think>75"), false));
+  EXPECT_EQ(judged("75"), std::pair(std::string("75"), true));
+  EXPECT_EQ(judged("so</think>75", FinishReason::kLength), std::pair(std::string("75"), false));
+  question.thinking = false;
+  EXPECT_EQ(judged("so</think>75"), std::pair(std::string("so</think>75"), false));
+}
+
 TEST(Evaluate, AnswersAreTheSameHoweverManyAreInFlight) {
   const std::vector<std::string> kinds = {"fact", "sum", "copy", "tool", "recall256"};
   const std::vector<Question> questions = nano_questions(kinds, 2);

@@ -1,5 +1,8 @@
 #include "runtime/penalties.h"
 
+#include <cmath>
+#include <limits>
+
 namespace dsv4 {
 
 Penalties::Penalties(const SamplingOptions& options, std::span<const TokenId> prompt)
@@ -22,7 +25,12 @@ void Penalties::apply(std::span<float> logits) const {
     logit = logit > 0 ? logit / repetition_ : logit * repetition_;
     if (drawn > 0) logit -= static_cast<float>(drawn) * frequency_ + presence_;
   }
-  for (const auto& [token, bias] : bias_) logits[static_cast<std::size_t>(token)] += bias;
+  for (const auto& [token, bias] : bias_) {
+    float& logit = logits[static_cast<std::size_t>(token)];
+    // Penalties may have overflowed to -inf; a logit that is no number stays none.
+    const bool is_forced = bias == std::numeric_limits<float>::infinity() && !std::isnan(logit);
+    logit = is_forced ? bias : logit + bias;
+  }
 }
 
 }  // namespace dsv4

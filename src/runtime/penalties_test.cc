@@ -78,6 +78,21 @@ TEST(Penalties, PresenceAndFrequencyLeaveThePromptAlone) {
   EXPECT_EQ(applied(logits, options, {1, 2, 3}, {}), logits);
 }
 
+// Also where penalties overflow; a logit that is no number is not hidden.
+TEST(Penalties, InfiniteBiasForcesWhateverThePenaltiesAre) {
+  const SamplingOptions options = {.repetition_penalty = 2,
+                                   .presence_penalty = 1e38f,
+                                   .frequency_penalty = 3e38f,
+                                   .logit_bias = {{3, kInfinity}, {4, kInfinity}, {5, -kInfinity}}};
+  std::vector<float> logits(kVocab, 1.0f);
+  logits[4] = kNan;
+  const std::vector<float> got = applied(logits, options, {3, 4, 5}, {3, 3, 5});
+  EXPECT_EQ(got[3], kInfinity);
+  EXPECT_TRUE(std::isnan(got[4]));
+  EXPECT_EQ(got[5], -kInfinity);
+  EXPECT_EQ(got[6], 1.0f);
+}
+
 TEST(Logprobs, EqualLogSoftmaxAndTopIsInOrder) {
   std::vector<float> logits = random_logits(5);
   logits[7] = logits[9] = 30;
