@@ -499,6 +499,7 @@ class Session:
     BLOCK = re.compile(r"^```text\n\$ (dsv4 chat [^\n]*)\n(.*?)^```$", re.S | re.M)
     INPUT = re.compile(r"^(?:> |\.\.\. |result of .*?> )(.*)$", re.M)
     FIGURES = re.compile(r"[\d.]+ tokens/s")
+    PROGRESS = re.compile(r"^reading the prompt: .*\n", re.M)  # of a machine that takes long for it
 
     def __init__(self):
         self.path = SOURCE / "docs" / "chat-session.md"
@@ -520,7 +521,8 @@ class Session:
                 if code != DONE:
                     raise AssertionError(f"exit code {code}")
         text = terminal.output.decode().replace("\r\n", "\n")
-        return text[text.index("models/nano on") :]  # a slow disk makes loading say something
+        text = text[text.index("models/nano on") :]  # a slow disk makes loading say something
+        return self.PROGRESS.sub("", text)
 
     def replay(self):
         return self.without_rates(self.run())

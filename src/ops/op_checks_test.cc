@@ -27,6 +27,11 @@ __attribute__((noinline)) void* operator new(std::size_t bytes) {
   if (data == nullptr) throw std::bad_alloc();
   return data;
 }
+// A sanitizer would otherwise see its own nothrow form freed by the operators below.
+__attribute__((noinline)) void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  ++num_allocations;
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
 __attribute__((noinline)) void operator delete(void* data) noexcept { std::free(data); }
 __attribute__((noinline)) void operator delete(void* data, std::size_t) noexcept {
   std::free(data);
