@@ -46,8 +46,8 @@ class Translator {
 
  private:
   [[noreturn]] void refuse(std::string_view what) const {
-    fail(ErrorCode::kUnsupported, "{}: {} at byte {} of the pattern is not implemented", where_,
-         what, at_);
+    fail(ErrorCode::kUnsupported, "{}: {} at byte {} of the pattern is not supported", where_, what,
+         at_);
   }
 
   char peek(std::size_t ahead) const {

@@ -64,7 +64,7 @@ struct Field {
     for (const auto& [key, member] : object().items()) {
       bool found = false;
       for (std::string_view name : known) found = found || name == key;
-      require(found, ErrorCode::kUnsupported, "{}: the field {} is unknown; not implemented", where,
+      require(found, ErrorCode::kUnsupported, "{}: the field {} is unknown; not supported", where,
               quote(key));
     }
   }
@@ -82,7 +82,7 @@ struct Field {
   [[noreturn]] void refuse(std::string_view hint = "") const {
     constexpr std::size_t kShown = 80;
     const std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-    fail(ErrorCode::kUnsupported, "{} = {}{} is not implemented{}", where,
+    fail(ErrorCode::kUnsupported, "{} = {}{} is not supported{}", where,
          printable_utf8(text, kShown), text.size() > kShown ? "..." : "", hint);
   }
 

@@ -28,7 +28,7 @@ struct TokenizerTables {
 
 // `where` names the file in messages. Throws Error: kBadCheckpoint for JSON that is damaged,
 // repeats a key, gives an id twice or out of range, or whose merges name unknown tokens;
-// kUnsupported for settings with a meaning that is not implemented here. Gaps between ids are
+// kUnsupported for settings with a meaning that this reader does not know. Gaps between ids are
 // allowed.
 TokenizerTables parse_tokenizer_json(std::string_view json, std::string_view where);
 
