@@ -5,7 +5,6 @@
 
 #include <limits>
 #include <memory>
-#include <random>
 #include <utility>
 
 #include "base/error.h"
@@ -17,7 +16,6 @@
 #include "common_options.h"
 #include "console.h"
 #include "line_reader.h"
-#include "ops/sampling.h"
 #include "text/chat_marks.h"
 #include "text/conversation_names.h"
 
@@ -36,15 +34,6 @@ struct ChatArguments {
   std::optional<float> temperature, top_p;
   std::optional<std::uint64_t> seed;
 };
-
-void check_sampling(const ChatArguments& args) {
-  try {
-    check(
-        SamplingRow{.temperature = args.temperature.value_or(1), .top_p = args.top_p.value_or(1)});
-  } catch (const Error& error) {
-    throw CLI::ValidationError("sampling", error.what());
-  }
-}
 
 // The options change what was loaded.
 Conversation first_conversation(const ChatArguments& args) {
@@ -85,7 +74,7 @@ void greet(const ChatArguments& args, const EngineInfo& info, const ChatOptions&
 }
 
 void run_chat(const ChatArguments& args) {
-  check_sampling(args);
+  check_sampling({.temperature = args.temperature.value_or(1), .top_p = args.top_p.value_or(1)});
   Conversation conversation = first_conversation(args);
   const std::unique_ptr<Engine> engine = open_engine(args);
   print_precision_note(engine->info().precision_note);
@@ -93,8 +82,7 @@ void run_chat(const ChatArguments& args) {
   options.max_tokens = args.max_tokens;
   options.sampling.temperature = args.temperature;
   options.sampling.top_p = args.top_p;
-  // 32 bits: short enough to be typed again.
-  options.sampling.seed = args.seed ? *args.seed : std::random_device()();
+  options.sampling.seed = args.seed ? *args.seed : random_seed();
   options.interactive = stdin_is_terminal();
   options.quiet = args.quiet;
 
@@ -147,11 +135,9 @@ void add_chat_command(CLI::App& app) {
   add_conversation_options(*command, *args);
   add_answer_options(*command, *args);
   command->footer(
-      "On a terminal there is a line editor with history; /help lists the commands, Ctrl-C stops "
-      "an\n"
-      "answer. When the model calls a tool you are asked for its result. From a pipe each line is "
-      "a\n"
-      "message, a command or a result; answers go to stdout, and the first error ends it.\n"
+      "On a terminal there is a line editor with history; /help lists the commands, Ctrl-C stops\n"
+      "an answer. When the model calls a tool you are asked for its result. From a pipe each line\n"
+      "is a message, a command or a result; answers go to stdout, and the first error ends it.\n"
       "Examples:\n"
       "  dsv4 chat models/nano\n"
       "  dsv4 chat models/nano --tools tools.json --system 'You are a helpful assistant.'\n"

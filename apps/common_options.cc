@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <random>
 
 #include "base/error.h"
 #include "console.h"
@@ -190,6 +191,16 @@ CLI::Validator whole_number(std::uint64_t low, std::uint64_t high) {
   };
   return {refusal, ""};
 }
+
+void check_sampling(const SamplingRow& row) {
+  try {
+    check(row);
+  } catch (const Error& error) {
+    throw CLI::ValidationError("sampling", error.what());
+  }
+}
+
+std::uint64_t random_seed() { return std::random_device()(); }
 
 std::string valid_text(const std::string& text, std::string_view what) {
   if (valid_utf8_prefix(text) == text.size()) return text;

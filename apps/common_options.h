@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dsv4/engine.h"
+#include "ops/sampling.h"
 #include "runtime/loaded_model.h"
 
 namespace dsv4 {
@@ -46,6 +47,11 @@ void print_precision_note(std::string_view note);
 // Takes a decimal number from `low` to `high` and nothing else: the option parser itself reads 010
 // as eight, 0x3 as three, -1 as 2^64 - 1, and what is too large as the largest.
 CLI::Validator whole_number(std::uint64_t low, std::uint64_t high);
+
+// Throws CLI::ValidationError for sampling options out of range.
+void check_sampling(const SamplingRow& row);
+// For draws that are to differ from run to run: 32 bits, short enough to be typed again.
+std::uint64_t random_seed();
 
 // `text` with invalid UTF-8 as U+FFFD, and then a note on stderr. `what` such as "the prompt".
 std::string valid_text(const std::string& text, std::string_view what);

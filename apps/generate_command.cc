@@ -6,7 +6,6 @@
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "base/error.h"
 #include "commands.h"
@@ -80,21 +79,9 @@ GenerateOptions generate_options(const GenerateArguments& args,
   options.top_p = args.top_p.value_or(static_cast<float>(defaults.top_p));
   options.min_p = args.min_p;
   options.top_k = args.top_k;
-  // 32 bits: short enough to be typed again.
-  options.seed = args.seed ? *args.seed : std::random_device()();
+  options.seed = args.seed ? *args.seed : random_seed();
   options.stop_ids = defaults.eos_ids;
   return options;
-}
-
-void check_sampling(const GenerateArguments& args) {
-  try {
-    check(SamplingRow{.temperature = args.temperature.value_or(1),
-                      .top_p = args.top_p.value_or(1),
-                      .min_p = args.min_p,
-                      .top_k = args.top_k});
-  } catch (const Error& error) {
-    throw CLI::ValidationError("sampling", error.what());
-  }
 }
 
 double rate(std::int64_t tokens, double seconds) {
@@ -169,7 +156,10 @@ class Output {
 };
 
 void run_generate(const GenerateArguments& args) {
-  check_sampling(args);
+  check_sampling({.temperature = args.temperature.value_or(1),
+                  .top_p = args.top_p.value_or(1),
+                  .min_p = args.min_p,
+                  .top_k = args.top_k});
   ModelOpenOptions open = args.model.open_options();
   const ModelConfig config = load_model_config(open.model_dir);
   std::optional<Tokenizer> tokenizer;
