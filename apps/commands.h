@@ -15,6 +15,7 @@ inline constexpr int kExitInterrupted = 130;  // 128 + SIGINT, as shells report 
 
 void add_chat_command(CLI::App& app);
 void add_completion_command(CLI::App& app);
+void add_devices_command(CLI::App& app);
 void add_eval_command(CLI::App& app);
 void add_generate_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);

@@ -90,7 +90,7 @@ void ModelArguments::add_model_dir(CLI::App& command) {
 void ModelArguments::add_to(CLI::App& command) {
   add_model_dir(command);
   std::string devices;
-  for (const std::string& name : available_backends()) {
+  for (const std::string& name : built_backends()) {
     devices += (devices.empty() ? "" : ",") + name;
   }
   command.add_option("--device", device, "where to compute: a backend of this build")

@@ -43,6 +43,7 @@ void add_commands(CLI::App& app) {
       "130 interrupted.");
   add_chat_command(app);
   add_completion_command(app);
+  add_devices_command(app);
   add_eval_command(app);
   add_generate_command(app);
   add_inspect_command(app);

@@ -1,13 +1,14 @@
-# dsv4_folder(NAME [DEPS ...] [TEST_DEPS ...]): one library for a folder of src/ and one test program
-# for its *_test.cc. Sources are globbed: a new file needs no edit here.
+# dsv4_folder(NAME [DEPS ...] [TEST_DEPS ...] [TEST_LABELS ...]): one library for a folder of src/ and
+# one test program for its *_test.cc and *_test.cu. Sources are globbed: a new file needs no edit here.
 #
 # A folder without .cc files becomes an INTERFACE library.
 function(dsv4_folder name)
-  cmake_parse_arguments(ARG "" "" "DEPS;TEST_DEPS" ${ARGN})
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
+  cmake_parse_arguments(ARG "" "" "DEPS;TEST_DEPS;TEST_LABELS" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc
+    ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cu)
   set(tests ${sources})
-  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
-  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "_test\\.c[cu]$")
+  list(FILTER tests INCLUDE REGEX "_test\\.c[cu]$")
   if(sources)
     add_library(dsv4_${name} STATIC ${sources})
     target_link_libraries(dsv4_${name} PUBLIC dsv4_options ${ARG_DEPS})
@@ -19,6 +20,7 @@ function(dsv4_folder name)
     set_property(GLOBAL APPEND PROPERTY DSV4_TEST_FOLDERS ${name})
     set_property(GLOBAL PROPERTY DSV4_TESTS_${name} ${tests})
     set_property(GLOBAL PROPERTY DSV4_TEST_DEPS_${name} dsv4_${name} ${ARG_TEST_DEPS})
+    set_property(GLOBAL PROPERTY DSV4_TEST_LABELS_${name} ${ARG_TEST_LABELS})
   endif()
 endfunction()
 
@@ -28,11 +30,13 @@ function(dsv4_add_folder_tests)
   foreach(name IN LISTS folders)
     get_property(tests GLOBAL PROPERTY DSV4_TESTS_${name})
     get_property(deps GLOBAL PROPERTY DSV4_TEST_DEPS_${name})
-    dsv4_test(${name}_test SOURCES ${tests} DEPS ${deps})
+    get_property(labels GLOBAL PROPERTY DSV4_TEST_LABELS_${name})
+    dsv4_test(${name}_test SOURCES ${tests} DEPS ${deps} LABELS ${labels})
   endforeach()
 endfunction()
 
 # dsv4_test(NAME SOURCES ... DEPS ... [LABELS ...] [TIMEOUT seconds]): a GoogleTest program, its cases known to ctest.
+# Those of TEST_EACH_BACKEND on cuda are labelled gpu as well.
 function(dsv4_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -45,5 +49,11 @@ function(dsv4_test name)
     # GCC's own documentation expects false ones under a sanitizer; GCC 12 finds them in std::regex.
     target_compile_options(${name} PRIVATE -Wno-maybe-uninitialized)
   endif()
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+  if(DSV4_WITH_CUDA AND NOT "gpu" IN_LIST ARG_LABELS)
+    gtest_discover_tests(${name} TEST_FILTER "*/cuda.*" DISCOVERY_TIMEOUT 120
+      PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS};gpu")
+    set(without_cuda TEST_FILTER "-*/cuda.*")
+  endif()
+  gtest_discover_tests(${name} ${without_cuda} DISCOVERY_TIMEOUT 120
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()

@@ -49,18 +49,26 @@ if(DSV4_WITH_CUDA)
     set(CMAKE_CUDA_ARCHITECTURES 90a-real)
   endif()
   enable_language(CUDA)
+  # CMake before 3.26 does not know that nvcc takes -std=c++20.
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+  endif()
   set(CMAKE_CUDA_STANDARD 20)
   find_package(CUDAToolkit REQUIRED)
 endif()
 
 # Properties of every target of ours. Contraction is off: a product and a sum round separately
 # unless the source says fma, so that the same source gives the same bits on every host. Params
-# structs are filled by designated initialisers that leave out defaults.
+# structs are filled by designated initialisers that leave out defaults. fmt 9 thinks that nvcc has no
+# constexpr, and then does not compile with it.
 add_library(dsv4_options INTERFACE)
 target_include_directories(dsv4_options INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 target_compile_options(dsv4_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wno-missing-field-initializers;-Wshadow;-Wnon-virtual-dtor;-ffp-contract=off>
-  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${DSV4_WERROR}>>:-Werror>)
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${DSV4_WERROR}>>:-Werror>
+  $<$<COMPILE_LANGUAGE:CUDA>:-DFMT_USE_CONSTEXPR=1;--expt-relaxed-constexpr;-fmad=false;-Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers,-ffp-contract=off>
+  $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${DSV4_WERROR}>>:-Werror=all-warnings;-Xcompiler=-Werror>)
 if(DSV4_SANITIZE)
   target_compile_options(dsv4_options INTERFACE -fsanitize=${DSV4_SANITIZE} -fno-omit-frame-pointer -g1)
   target_link_options(dsv4_options INTERFACE -fsanitize=${DSV4_SANITIZE})

@@ -75,7 +75,7 @@ class Completion(CliTest):
             (["generate", "models", "--activations", "a1"], ["a16"]),
             (["generate", "--activations", "=", "a1"], ["a16"]),
             (["generate", "--activations", "="], ["auto", "a16", "a8", "a4"]),
-            (["generate", "--device", "c"], ["cpu"]),
+            (["generate", "--device", "r"], ["reference"]),
             (["generate", "--prompt-file", "no"], ["notes.txt"]),
             (["generate", "-p", "m"], []),  # a text is for the user to know
             (["generate", "-p", "generate", "m"], ["models"]),

@@ -27,6 +27,7 @@ from cli_testing import (
 COMMANDS = [
     "chat",
     "completion",
+    "devices",
     "eval",
     "generate",
     "inspect",
@@ -111,6 +112,25 @@ class Usage(CliTest):
     def test_unknown_device_names_those_of_the_build(self):
         result = run("generate", NANO, "-p", "x", "--device", "abacus")
         self.expect_error(result, FAILED, "abacus", "reference")
+
+
+class Devices(CliTest):
+    def test_each_is_described_or_says_what_is_missing(self):
+        devices = json.loads(self.expect_done(run("devices", "--json")))["devices"]
+        self.assertEqual([d["name"] for d in devices[:2]], ["reference", "cpu"])
+        self.assertTrue(devices[2]["name"].startswith("cuda"))
+        lines = self.expect_done(run("devices")).splitlines()
+        self.assertEqual(len(lines), len(devices))
+        for line, device in zip(lines, devices):
+            self.assertTrue(line.startswith(device["name"] + " "))
+            self.assertTrue(line.endswith(device["description"]))
+            self.assertEqual("not usable: " in line, not device["usable"])
+
+    def test_a_device_that_is_not_usable_is_refused_with_the_same_reason(self):
+        for device in json.loads(self.expect_done(run("devices", "--json")))["devices"]:
+            if not device["usable"]:
+                result = run("generate", NANO, "-p", "x", "--device", device["name"])
+                self.expect_error(result, FAILED, "unsupported device", device["description"])
 
 
 class Generate(CliTest):

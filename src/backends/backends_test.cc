@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/thread_pool.h"
 #include "cpu/cpu_backend.h"
 
@@ -27,17 +29,19 @@ TEST(Backends, TheCpuUsesAsManyThreadsAsItIsGiven) {
   EXPECT_EQ(num_threads_of(0), usable_cores());
 }
 
+std::string refused(std::string_view name, int num_threads = 0) {
+  try {
+    open_backend(name, num_threads);
+  } catch (const Error& error) {
+    return std::string(to_string(error.code())) + ": " + error.what();
+  }
+  return "no error";
+}
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
 TEST(Backends, RefusalsNameWhatThereIs) {
-  const auto refused = [](std::string_view name, int num_threads) {
-    try {
-      open_backend(name, num_threads);
-    } catch (const Error& error) {
-      return std::string(to_string(error.code())) + ": " + error.what();
-    }
-    return std::string("no error");
-  };
-  using testing::HasSubstr;
-  using testing::StartsWith;
   EXPECT_THAT(refused("abacus", 0), StartsWith("unsupported device"));
   EXPECT_THAT(refused("abacus", 0), HasSubstr("reference, cpu"));
   for (const std::string& name : available_backends()) {
@@ -45,6 +49,39 @@ TEST(Backends, RefusalsNameWhatThereIs) {
       EXPECT_THAT(refused(name, bad), StartsWith("bad request: num_threads is"));
     }
   }
+}
+
+TEST(Backends, CudaOpensWhereADeviceIsAndElseSaysWhatIsMissing) {
+  const std::vector<std::string> names = available_backends();
+  const bool usable = std::find(names.begin(), names.end(), "cuda:0") != names.end();
+  for (const std::string_view name : {"cuda", "cuda:0"}) {
+    if (usable) {
+      EXPECT_EQ(open_backend(name)->name(), "cuda:0");
+    } else {
+      EXPECT_THAT(refused(name), StartsWith("unsupported device: cuda:0 cannot be used: "));
+    }
+  }
+  EXPECT_THAT(refused("cuda:2147483647"), StartsWith("unsupported device: "));
+}
+
+TEST(Backends, NamesThatOnlyResembleCudaAreUnknown) {
+  for (const std::string_view name :
+       {"cud", "cuda:", "cuda0", "cuda:x", "cuda:-1", "cuda:+1", "cuda:0 ", "cuda:0,1", "cuda: 0",
+        "cuda:2147483648", "CUDA"}) {
+    EXPECT_THAT(refused(name), StartsWith("unsupported device: no device \"")) << name;
+  }
+}
+
+TEST(Backends, EveryBackendIsReportedAsUsableOrWithWhatIsMissing) {
+  std::vector<std::string> usable;
+  bool cuda = false;
+  for (const DeviceReport& report : device_reports()) {
+    EXPECT_NE(report.text, "") << report.name;
+    if (report.usable) usable.push_back(report.name);
+    if (report.name.starts_with("cuda")) cuda = true;
+  }
+  EXPECT_EQ(usable, available_backends());
+  EXPECT_TRUE(cuda);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <random>
 #include <vector>
 
+#include "cuda/cuda_test.h"
 #include "numerics/bf16.h"
 #include "numerics/e2m1.h"
 #include "numerics/e4m3.h"
@@ -230,23 +231,7 @@ std::vector<BlockInput> block_inputs() {
   return blocks;
 }
 
-class CudaNumerics : public ::testing::Test {
- protected:
-  void SetUp() override {
-    int num_devices = 0;
-    const cudaError_t status = cudaGetDeviceCount(&num_devices);
-    if (status != cudaSuccess || num_devices == 0) {
-      cudaGetLastError();
-      GTEST_SKIP() << "no CUDA device: " << cudaGetErrorString(status);
-    }
-    cudaFuncAttributes attributes;
-    const cudaError_t image = cudaFuncGetAttributes(&attributes, apply<EncodeF32>);
-    if (image == cudaErrorNoKernelImageForDevice || image == cudaErrorInvalidDeviceFunction) {
-      cudaGetLastError();
-      GTEST_SKIP() << "built for another GPU architecture: " << cudaGetErrorString(image);
-    }
-  }
-};
+using CudaNumerics = cuda::CudaTest;
 
 TEST_F(CudaNumerics, EncodingFp32GivesTheHostsBits) {
   expect_same_bits_as_host<EncodeF32>(f32_patterns());

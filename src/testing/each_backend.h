@@ -27,7 +27,7 @@ void run_op(Backend& backend, const Params& params) {
 
 using BackendTestBody = void (*)(Backend& backend);
 
-// Registers "suite/backend.name" for every backend; the value only makes it a static initialiser.
+// Registers "suite/backend.name" for every built backend; the value: only a static initialiser.
 bool register_each_backend(const char* suite, const char* name, const char* file, int line,
                            BackendTestBody body);
 
@@ -35,8 +35,8 @@ bool register_each_backend(const char* suite, const char* name, const char* file
 
 // TEST_EACH_BACKEND(Suite, Name) { ... `backend` is a dsv4::Backend& ... }
 //
-// A backend that refuses the op as kUnsupported skips the test with the reason; every other Error
-// fails it. Names on the command line: --gtest_filter='Suite/reference.Name'.
+// kUnsupported (of the op, with the reason) and a device that is not there skip the test, every
+// other Error fails it. Names on the command line: --gtest_filter='Suite/reference.Name'.
 #define TEST_EACH_BACKEND(Suite, Name)                                          \
   static void Suite##_##Name##_each_backend(::dsv4::Backend& backend);          \
   [[maybe_unused]] static const bool Suite##_##Name##_registered =              \

@@ -1,0 +1,46 @@
+// cuda_backend.h: the contracts on one Hopper GPU: memory, copies, and which ops there are. No CUDA
+// header, so that backends/ may include it. Kernels: the folder of each op family.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "ops/backend.h"
+
+struct CUstream_st;  // a CUDA stream, which a DeviceStream's handle points to
+
+namespace dsv4 {
+
+class CudaBackend final : public Backend {
+ public:
+  // Throws Error: kUnsupportedDevice, saying what is missing.
+  explicit CudaBackend(int device_idx);
+  ~CudaBackend() override;
+
+  std::string_view name() const override { return name_; }
+  bool uses_host_memory() const override { return false; }
+  std::int64_t allocated_bytes() const override { return allocated_bytes_; }
+
+  void copy_to_device(void* to, const void* from, std::int64_t bytes, DeviceStream stream) override;
+  void copy_to_host(void* to, const void* from, std::int64_t bytes, DeviceStream stream) override;
+  void copy_on_device(void* to, const void* from, std::int64_t bytes, DeviceStream stream) override;
+  void fill(void* to, std::uint8_t byte, std::int64_t bytes, DeviceStream stream) override;
+  void synchronize(DeviceStream stream) override;
+
+ private:
+  std::byte* allocate_bytes(std::int64_t bytes) override;
+  // Waits for the device first: work that is queued may still use the memory.
+  void free_bytes(std::byte* data, std::int64_t bytes) noexcept override;
+
+  CUstream_st* stream_of(DeviceStream stream) const;
+
+  int device_idx_;
+  std::string name_;
+  CUstream_st* default_stream_ = nullptr;
+  std::atomic<std::int64_t> allocated_bytes_ = 0;
+};
+
+}  // namespace dsv4

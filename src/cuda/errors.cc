@@ -1,0 +1,39 @@
+#include "cuda/errors.h"
+
+namespace dsv4::cuda {
+
+ErrorCode error_code_of(cudaError_t status) {
+  switch (status) {
+    case cudaErrorMemoryAllocation:
+      return ErrorCode::kOutOfMemory;
+    case cudaErrorNoDevice:
+    case cudaErrorInvalidDevice:
+    case cudaErrorInsufficientDriver:
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorDevicesUnavailable:
+      return ErrorCode::kUnsupportedDevice;
+    default:
+      return ErrorCode::kInternal;
+  }
+}
+
+void check_cuda(cudaError_t status, std::string_view doing) {
+  if (status == cudaSuccess) return;
+  cudaGetLastError();  // errors that do not stay would be found again by the next launch
+  fail(error_code_of(status), "cannot {}: {} ({})", doing, cudaGetErrorString(status),
+       cudaGetErrorName(status));
+}
+
+CurrentDevice::CurrentDevice(int device_idx) {
+  int current = 0;
+  check_cuda(cudaGetDevice(&current), "ask for the current device");
+  if (current == device_idx) return;
+  check_cuda(cudaSetDevice(device_idx), "make a device the current one");
+  previous_ = current;
+}
+
+CurrentDevice::~CurrentDevice() {
+  if (previous_ >= 0) cudaSetDevice(previous_);
+}
+
+}  // namespace dsv4::cuda
