@@ -37,7 +37,7 @@ std::string id_of(const JsonValue& value) {
 
 // Messages lack the place.
 Question parse_question(std::string_view line) {
-  const JsonValue object = parse_json(line, "the line");
+  const JsonValue object = parse_json(line, "the line", {.unique_keys = true});
   Question question;
   question.thinking = parse_conversation(object).options.thinking;
   const JsonValue* answer = find_field(object, "answer");

@@ -22,8 +22,8 @@ struct Question {
 // Reads one JSON object a line: `answer` (a string, may be empty), `kind` (a string; absent:
 // "all"), `id` (a string or an integer; may be absent), and the fields of parse_conversation
 // (text/conversation.h): `messages`, and perhaps `tools`, `thinking`, `effort` ... Empty lines are
-// skipped. `name` stands in messages. Throws Error kBadRequest with name, line, what is wrong and
-// what to do: also for a file without a question.
+// skipped, no object may have a key twice. `name` stands in messages. Throws Error kBadRequest with
+// name, line, what is wrong and what to do: also for a file without a question.
 std::vector<Question> parse_questions(std::string_view text, std::string_view name);
 
 }  // namespace dsv4

@@ -78,6 +78,10 @@ TEST(QuestionFile, RefusalsNameFileLineAndField) {
   expect_refused(line(R"(, "answer": "a", "kind": 1)"), "kind must be a string");
   expect_refused(line(R"(, "answer": "a", "id": 1.5)"), "id must be");
   expect_refused(line(R"(, "answer": "a", "thinking": "yes")"), "thinking");
+  expect_refused(line(R"(, "answer": "a", "answer": "b")"), R"(the key "answer" stands twice)");
+  expect_refused(line(R"(, "answer": "a", "answer": "a")"), R"(the key "answer" stands twice)");
+  expect_refused(R"({"messages": [{"role": "user", "role": "user"}], "answer": "a"})",
+                 R"(the key "role" stands twice)");
   expect_refused(good.substr(0, good.size() - 1) + good, "not valid JSON");  // two on one line
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "text/strict_json.h"
 #include "text/utf8.h"
 
 namespace dsv4 {
@@ -44,6 +45,9 @@ class JsonBuilder : public nlohmann::json_sax<json> {
   bool start_array(std::size_t) override { return open({JsonValue::Array()}); }
   bool start_object(std::size_t) override { return open({JsonValue::Object()}); }
   bool key(std::string& key) override {
+    if (limits_.unique_keys && open_.back().places.count(key) > 0) {
+      fail(ErrorCode::kBadRequest, "the key {} stands twice in one object", quote(key));
+    }
     open_.back().key = std::move(key);
     return true;
   }

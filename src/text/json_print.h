@@ -39,18 +39,20 @@ struct JsonMember {
   JsonValue value;
 };
 
-// Bounds on untrusted text. A value costs up to about 300 bytes while it is read, whatever its
+// What untrusted text may be. A value costs up to about 300 bytes while it is read, whatever its
 // text.
 struct JsonLimits {
   std::size_t max_bytes = std::size_t{16} << 20;
   std::size_t max_values = std::size_t{1} << 20;
   std::size_t max_depth = 128;  // of open arrays and objects; printing recurses as deep
+  bool unique_keys = false;     // a key that stands twice in one object is refused
 };
 
 // Reads one JSON document; empty if `text` is none, with the reason in `problem` (may be null).
-// A repeated key keeps its first place and its last value. Stricter than Python's json.loads: NaN,
-// Infinity, numbers past the double range and lone surrogates (\ud800 without its partner, which no
-// UTF-8 prompt can hold) are no JSON. Throws Error kBadRequest for text past `limits`.
+// A repeated key keeps its first place and its last value, unless `limits` refuse it. Stricter than
+// Python's json.loads: NaN, Infinity, numbers past the double range and lone surrogates (\ud800
+// without its partner, which no UTF-8 prompt can hold) are no JSON. Throws Error kBadRequest for
+// text past `limits`.
 std::optional<JsonValue> read_json(std::string_view text, std::string* problem = nullptr,
                                    const JsonLimits& limits = {});
 

@@ -32,6 +32,22 @@ TEST(JsonPrint, RepeatedKeyKeepsFirstPlaceAndLastValue) {
             R"({"a": {"a": 4}, "b": 2, "c": 5})");
 }
 
+TEST(JsonPrint, RepeatedKeyIsRefusedOnDemand) {
+  const JsonLimits strict{.unique_keys = true};
+  EXPECT_TRUE(read_json(R"({"a": {"a": 1, "b": [{"a": 2}, {"a": 3}]}, "b": 4})", nullptr, strict));
+  for (const char* text : {R"({"a": 1, "b": 2, "a": 1})", R"([{"c": {"a": {}, "a": {}}}])",
+                           R"({"a": 1, "\u0061": 2})"}) {
+    SCOPED_TRACE(text);
+    try {
+      read_json(text, nullptr, strict);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kBadRequest);
+      EXPECT_STREQ(e.what(), "the key \"a\" stands twice in one object");
+    }
+  }
+}
+
 TEST(JsonPrint, IntegersKeepAllDigits) {
   for (const char* digits :
        {"0", "-1", "9007199254740993", "9223372036854775807", "9223372036854775808",
