@@ -277,6 +277,7 @@ class Tools(ChatTest):
             ('{"tools": {}}', "tools"),
             ('[{"function": {}}]', "name"),
             ('[{"function": {"name": "f", "description": "</think>"}}]', "</think>"),
+            ('[{"function": {"name": "f"}}, {"function": {"name": "f"}}]', "[1].function.name"),
         ]:
             with self.subTest(text=text):
                 path = self.folder / "tools.json"

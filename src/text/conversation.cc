@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
@@ -164,10 +165,18 @@ std::vector<Message> parse_messages(const JsonValue& messages, std::string_view 
 
 std::vector<JsonValue> parse_tools(const JsonValue& tools, std::string_view path) {
   std::vector<JsonValue> functions;
+  std::unordered_map<std::string_view, std::size_t> places;  // of the names
   for (const JsonValue& tool : array_of(tools, path)) {
     const std::string where = item_path(path, functions.size());
     const JsonValue& function = function_of(tool, where);
-    required_string(function, "name", field_path(where, "function"));
+    const std::string function_path = field_path(where, "function");
+    const std::string& name = required_string(function, "name", function_path);
+    if (name.empty()) refuse(field_path(function_path, "name"), "must not be empty");
+    const auto [place, is_new] = places.emplace(name, functions.size());
+    if (!is_new) {
+      fail(ErrorCode::kBadRequest, "{}.name is {}, as that of {}; a call could mean either",
+           function_path, quote(name), item_path(path, place->second));
+    }
     functions.push_back(function);
   }
   return functions;

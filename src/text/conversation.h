@@ -77,7 +77,8 @@ std::string print_conversation(const Conversation& conversation);
 // Reads a list of messages, e.g. messages of an OpenAI request. `path` begins the error messages.
 std::vector<Message> parse_messages(const JsonValue& messages, std::string_view path);
 
-// Reads a list of {"type": "function", "function": {...}}; the functions.
+// Reads a list of {"type": "function", "function": {...}}; the functions. Their names differ, and
+// none is empty.
 std::vector<JsonValue> parse_tools(const JsonValue& tools, std::string_view path);
 
 // Gives a request's tools to messages[0] as parse_conversation does. Throws Error kBadRequest if it

@@ -184,6 +184,24 @@ TEST(Conversation, RefusalsOfToolsAndCalls) {
                  "tools[1].type is \"web_search\"");
   expect_refused(tool(R"([{"type": "function"}])"), "tools[0].function is missing");
   expect_refused(tool(R"([{"function": {}}])"), "tools[0].function.name is missing");
+  expect_refused(tool(R"([{"function": {"name": "f"}}, {"function": {"name": ""}}])"),
+                 "tools[1].function.name must not be empty");
+}
+
+// Also where they are the same to the last byte: which of two a call means would be a guess.
+TEST(Conversation, ToolsOfOneNameAreRefused) {
+  const std::string f = R"({"function": {"name": "f"}})", g = R"({"function": {"name": "g"}})";
+  const auto list = [&](const std::string& last) { return "[" + f + ", " + g + ", " + last + "]"; };
+  expect_refused(R"({"messages": [{"role": "user"}], "tools": )" + list(f) + "}",
+                 "tools[2].function.name is \"f\", as that of tools[0]");
+  expect_refused(R"({"messages": [{"role": "system", "tools": )" + list(g) + "}]}",
+                 "messages[0].tools[2].function.name is \"g\", as that of messages[0].tools[1]");
+  // Names are told apart by their bytes; and a later message may offer its own.
+  const Conversation accepted = parse_conversation(
+      R"({"messages": [{"role": "system", "tools": )" + list(R"({"function": {"name": "F"}})") +
+      R"(}, {"role": "developer", "content": "c", "tools": [)" + f + "]}]}");
+  EXPECT_EQ(accepted.messages[0].tools.size(), 3u);
+  EXPECT_EQ(accepted.messages[1].tools.size(), 1u);
 }
 
 TEST(Conversation, RefusalsOfOptions) {
