@@ -25,7 +25,7 @@ struct Field {
 
   template <class... Args>
   [[noreturn]] void bad(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorCode::kBadCheckpoint, "{}: {}", where,
+    fail(ErrorCode::kBadCheckpoint, "{}{}", place(),
          fmt::format(format, std::forward<Args>(args)...));
   }
 
@@ -64,7 +64,7 @@ struct Field {
     for (const auto& [key, member] : object().items()) {
       bool found = false;
       for (std::string_view name : known) found = found || name == key;
-      require(found, ErrorCode::kUnsupported, "{}: the field {} is unknown; not supported", where,
+      require(found, ErrorCode::kUnsupported, "{}the field {} is unknown; not supported", place(),
               quote(key));
     }
   }
@@ -87,7 +87,10 @@ struct Field {
   }
 
  private:
-  const char* separator() const { return where.ends_with(' ') ? "" : "."; }
+  bool is_root() const { return where.ends_with(' '); }  // "tokenizer.json: "
+  const char* separator() const { return is_root() ? "" : "."; }
+  // Begins a message.
+  std::string place() const { return is_root() ? where : where + ": "; }
 };
 
 // The bytes that a byte-level token stands for; empty when a character is no symbol of a byte.

@@ -178,7 +178,8 @@ TEST(TokenizerJson, TextThatIsNoStrictJson) {
   }
   expect_refused(ErrorCode::kBadCheckpoint, "byte 2 is NUL", std::string("{}\0x", 4));
   expect_refused(ErrorCode::kBadCheckpoint, "not valid JSON", "{\"a\": " + std::string(9999, 'x'));
-  expect_refused(ErrorCode::kBadCheckpoint, "must be an object", "[]");
+  expect_refused(ErrorCode::kBadCheckpoint, "file.json: must be an object, is array", "[]");
+  expect_refused(ErrorCode::kUnsupported, "file.json: the field \"a\" is unknown", "{\"a\": 1}");
   expect_refused(ErrorCode::kBadCheckpoint, "stands twice", "{\"model\": {\"a\": 1, \"a\": 1}}");
   expect_refused(ErrorCode::kBadCheckpoint, "levels deep", std::string(100000, '['));
   std::string truncated = good_file().dump();
