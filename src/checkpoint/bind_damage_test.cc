@@ -199,6 +199,53 @@ TEST(BindDamage, GlobalAndInputScalesMustBeFiniteAndPositive) {
   }
 }
 
+// What selects, or what only a softmax sees, hides such a value: the model would speak on.
+TEST(BindDamage, ParametersThatAreNotFiniteAreRefused) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  struct Case {
+    const char* name;
+    std::size_t idx;
+  };
+  for (const Case& c :
+       {Case{"layers.3.ffn.gate.bias", 5}, Case{"layers.0.attn.attn_sink", 3},
+        Case{"layers.0.hc_attn_base", 23}, Case{"layers.2.hc_ffn_scale", 2},
+        Case{"layers.1.hc_ffn_fn", 24 * 512 - 1}, Case{"layers.1.attn.compressor.ape", 7},
+        Case{"hc_head_base", 0}, Case{"hc_head_fn", 1}, Case{"hc_head_scale", 0},
+        Case{"mtp.0.ffn.gate.bias", 0}, Case{"mtp.0.hc_head_base", 0}}) {
+    for (const float bad : {kInf, -kInf, std::nanf("")}) {
+      EditableModel model(golden_dir("flash-bf16"));
+      model.tensor(c.name).set<float>(c.idx, bad);
+      SCOPED_TRACE(std::string(c.name) + ", " + std::to_string(bad));
+      expect_refused(model, ErrorCode::kBadCheckpoint,
+                     {c.name, "model.safetensors", "value " + std::to_string(c.idx) + " is ",
+                      std::to_string(bad).substr(0, 3), "finite"});
+    }
+  }
+  EditableModel largest(golden_dir("flash-bf16"));
+  largest.tensor("layers.3.ffn.gate.bias").set<float>(0, std::numeric_limits<float>::lowest());
+  largest.tensor("layers.0.attn.attn_sink").set<float>(3, std::numeric_limits<float>::max());
+  EXPECT_NO_THROW(largest.load());
+}
+
+TEST(BindDamage, NormsThatAreNotFiniteAreRefusedInEitherFormat) {
+  for (const char* name :
+       {"norm.weight", "layers.0.attn_norm.weight", "layers.1.attn.q_norm.weight",
+        "layers.1.attn.compressor.norm.weight", "mtp.0.enorm.weight"}) {
+    for (const std::uint16_t bad : {0x7F80, 0xFF80, 0x7FC0, 0x7F81}) {
+      EditableModel model(golden_dir("flash-bf16"));
+      model.tensor(name).set<std::uint16_t>(1, bad);
+      SCOPED_TRACE(name);
+      expect_refused(model, ErrorCode::kBadCheckpoint, {name, "value 1 is ", "finite"});
+    }
+  }
+  EditableModel wide(golden_dir("flash-bf16"));
+  wide.retype("norm.weight", DType::kF32, {128});
+  wide.tensor("norm.weight").set<float>(127, std::nanf(""));
+  expect_refused(wide, ErrorCode::kBadCheckpoint, {"norm.weight", "value 127 is nan"});
+  wide.tensor("norm.weight").set<float>(127, std::numeric_limits<float>::max());
+  EXPECT_NO_THROW(wide.load());
+}
+
 TEST(BindDamage, ScalarsMayHaveShapeOne) {
   EditableModel model(golden_dir("flash-nvfp4"));
   model.retype("layers.0.ffn.experts.0.w1.weight_scale_2", DType::kF32, {1});
@@ -308,6 +355,7 @@ TEST(BindDamage, WhatIsNotAModelDirectory) {
   refused(ErrorCode::kBadRequest, "directory", "/dev/null");
   put_file(dir / "config.json", get_file(golden_dir("flash-bf16") / "config.json"));
   expect_error(ErrorCode::kNotFound, {dir.path().string()}, [&] { load_checkpoint(dir.path()); });
+  refused(ErrorCode::kBadRequest, "is empty", "");
 }
 
 TEST(BindDamage, GgufIsRefusedByName) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <cstring>
 #include <iterator>
 
@@ -11,6 +12,7 @@
 #include "base/error.h"
 #include "base/math.h"
 #include "checkpoint/json_fields.h"
+#include "numerics/bf16.h"
 
 namespace dsv4 {
 namespace {
@@ -101,6 +103,24 @@ const void* Binder::data(const StoredTensor& tensor) {
   std::memcpy(copy, tensor.bytes.data(), tensor.bytes.size());
   if (size >= kCopyChunkBytes) store_.release(tensor);
   return copy;
+}
+
+// For the F32 and BF16 parameters that are small. A NaN in a router's bias or an infinite sink
+// would only choose other experts or empty a head, and no logit would tell. Null `values`: no data.
+void Binder::check_finite(const StoredTensor& tensor, const void* values) const {
+  if (values == nullptr) return;
+  const bool is_bf16 = tensor.info->dtype == DType::kBF16;
+  const std::int64_t count = tensor.info->shape.num_elements();
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float value = is_bf16 ? decode_bf16(static_cast<const std::uint16_t*>(values)[i])
+                                : static_cast<const float*>(values)[i];
+    if (std::isfinite(value)) continue;
+    fail(ErrorCode::kBadCheckpoint,
+         "tensor {} in {}: value {} is {}; it must be finite, so the checkpoint is damaged",
+         tensor.info->name,
+         store_.shard_paths()[static_cast<std::size_t>(tensor.shard)].filename().string(), i,
+         value);
+  }
 }
 
 std::byte* Binder::allocate(std::int64_t bytes) {
@@ -201,18 +221,24 @@ void Binder::plain(const std::string& name, std::int64_t rows, std::int64_t cols
 void Binder::norm(const std::string& name, std::int64_t size, MatrixView& view) {
   const auto found = names_.find(name);
   const auto weight = take(name, found ? dtype_name(found->info->dtype) : "BF16");
-  if (weight) view = bind_plain(*weight, {size});
+  if (!weight) return;
+  view = bind_plain(*weight, {size});
+  check_finite(*weight, view.data);
 }
 
 void Binder::f32_matrix(const std::string& name, std::int64_t rows, std::int64_t cols,
                         MatrixView& view) {
   const auto weight = take_checked(name, "F32", DType::kF32, {rows, cols});
-  if (weight) view = bind_plain(*weight, {rows, cols});
+  if (!weight) return;
+  view = bind_plain(*weight, {rows, cols});
+  check_finite(*weight, view.data);
 }
 
 void Binder::f32(const std::string& name, const Shape& shape, const float*& values) {
   const auto tensor = take_checked(name, "F32", DType::kF32, shape);
-  if (tensor) values = static_cast<const float*>(data(*tensor));
+  if (!tensor) return;
+  values = static_cast<const float*>(data(*tensor));
+  check_finite(*tensor, values);
 }
 
 void Binder::hash_table(const std::string& name, std::int64_t vocab, std::int64_t experts_per_token,

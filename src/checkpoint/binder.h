@@ -75,6 +75,7 @@ class Binder final : public TensorVisitor {
 
   MatrixView bind_matrix(const std::string& matrix, std::int64_t rows, std::int64_t cols);
   MatrixView bind_plain(const StoredTensor& weight, const Shape& shape);
+  void check_finite(const StoredTensor& tensor, const void* values) const;
   MatrixView bind_fp8(const std::string& matrix, const StoredTensor& weight, MatrixView view);
   MatrixView bind_mxfp4(const std::string& matrix, const StoredTensor& weight, MatrixView view);
   MatrixView bind_nvfp4(const std::string& matrix, const StoredTensor& weight,

@@ -40,6 +40,8 @@ void refuse_gguf_inside(const fs::path& dir) {
 }  // namespace
 
 void check_model_dir(const fs::path& dir) {
+  require(!dir.empty(), ErrorCode::kBadRequest,
+          "the name of the model's directory is empty; give the one that holds its config.json");
   std::error_code error;
   const fs::file_status status = fs::status(dir, error);
   require(status.type() != fs::file_type::not_found, ErrorCode::kNotFound,
