@@ -57,7 +57,8 @@ void prepare_console() {
 void write_stdout(std::string_view text) {
   const int error = write_all(STDOUT_FILENO, text);
   if (error == 0) return;
-  if (error == EPIPE || error == EBADF) throw OutputClosed{};
+  if (error == EPIPE) throw OutputClosed{};
+  if (error == EBADF) throw OutputClosed{"cannot write to standard output: it is closed"};
   throw OutputClosed{fmt::format("cannot write to standard output: {}", std::strerror(error))};
 }
 

@@ -9,8 +9,8 @@
 
 namespace dsv4 {
 
-// Thrown when stdout takes no more. `message` is empty when the reader went away (a closed pipe or
-// descriptor): nobody is left to be told.
+// Thrown when stdout takes no more. `message` is empty when the reader of a pipe went away: it has
+// what it wanted.
 struct OutputClosed {
   std::string message;
 };

@@ -193,12 +193,13 @@ class Scripted(ChatTest):
             self.assertTrue(process.communicate()[0].endswith(b"\n"))
             self.assertEqual(process.returncode, INTERRUPTED)
 
-    def test_reader_that_goes_away_is_quiet(self):
+    def test_closed_stdout_is_an_error(self):
         command = ["sh", "-c", '"$@" >&-', "sh", PROGRAM, "chat", NANO, "--temperature", "0"]
         result = subprocess.run(
             command, input=FOUNDER.encode(), stderr=subprocess.PIPE, timeout=TIMEOUT_S
         )
-        self.assertEqual((result.returncode, result.stderr), (FAILED, b""))
+        self.assertEqual(result.returncode, FAILED)
+        self.assertEqual(result.stderr, b"dsv4: cannot write to standard output: it is closed\n")
 
 
 class Tools(ChatTest):

@@ -279,11 +279,13 @@ class Endings(CliTest):
                 self.assertIn(b"standard output", result.stderr)
                 self.assertEqual(result.stderr.count(b"\n"), 1)
 
-    def test_closed_stdout_is_quiet(self):
-        result = subprocess.run(
-            ["sh", "-c", '"$@" >&-', "sh", *self.command()], stderr=subprocess.PIPE, timeout=TIMEOUT_S
-        )
-        self.assertEqual((result.returncode, result.stderr), (FAILED, b""))
+    def test_closed_stdout_is_an_error(self):
+        for command in (self.command(), [PROGRAM, "--help"]):
+            result = subprocess.run(
+                ["sh", "-c", '"$@" >&-', "sh", *command], stderr=subprocess.PIPE, timeout=TIMEOUT_S
+            )
+            self.assertEqual(result.returncode, FAILED)
+            self.assertEqual(result.stderr, b"dsv4: cannot write to standard output: it is closed\n")
 
     def test_reader_that_goes_away_is_quiet(self):
         with subprocess.Popen(
