@@ -11,9 +11,10 @@ import struct
 import termios
 import time
 
+from cli_testing import TIMEOUT_S
+
 # At the end of what was written, in a line of its own.
 PROMPT = re.compile(rb"(?<![^\n])(?:> |\.\.\. |result of [^\n]*> )$")
-TIMEOUT_S = 600  # only against hanging; a sanitizer on a busy machine is slow
 
 
 class Terminal:

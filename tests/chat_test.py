@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-from chat_terminal import PROMPT, TIMEOUT_S, Terminal
+from chat_terminal import PROMPT, Terminal
 from cli_testing import (
     BAD_USAGE,
     DONE,
@@ -24,6 +24,7 @@ from cli_testing import (
     NANO,
     PROGRAM,
     SOURCE,
+    TIMEOUT_S,
     CliTest,
     load_tests,
     main,
@@ -276,9 +277,9 @@ class Tools(ChatTest):
             ("[", "tools.json"),
             ("{}", "tools"),
             ('{"tools": {}}', "tools"),
+            ('[{"function": {"name": "f"}}, {"function": {"name": "f"}}]', "[1].function.name"),
             ('[{"function": {}}]', "name"),
             ('[{"function": {"name": "f", "description": "</think>"}}]', "</think>"),
-            ('[{"function": {"name": "f"}}, {"function": {"name": "f"}}]', "[1].function.name"),
         ]:
             with self.subTest(text=text):
                 path = self.folder / "tools.json"
