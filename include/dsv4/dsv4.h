@@ -29,7 +29,8 @@ typedef enum dsv4_status {
   DSV4_OUT_OF_MEMORY = 6,      /* host or device memory */
   DSV4_OVERLOADED = 7,         /* try again later */
   DSV4_IO = 8,                 /* the operating system refused a read or a write */
-  DSV4_INTERNAL = 9            /* anything else: a bug of dsv4; please report it */
+  DSV4_INTERNAL = 9,           /* anything else: a bug of dsv4; please report it */
+  DSV4_CANCELLED = 10          /* the caller's load_progress ended the loading */
 } dsv4_status;
 
 typedef struct dsv4_error {
@@ -46,6 +47,18 @@ const char* dsv4_version(void);
 
 /* ---- Engine ---- */
 
+typedef enum dsv4_load_stage { DSV4_LOAD_FILES = 0, DSV4_LOAD_TENSORS = 1 } dsv4_load_stage;
+
+/* How far a checkpoint is opened: its files first, then its tensors. */
+typedef struct dsv4_load_progress {
+  dsv4_load_stage stage;
+  int64_t done, total; /* files or tensors; done == total ends the stage */
+} dsv4_load_progress;
+
+/* Called in the thread that opens the engine; `progress` is valid during the call. Returns 0 to go
+ * on; anything else ends the loading, and dsv4_engine_open returns DSV4_CANCELLED. */
+typedef int (*dsv4_load_callback)(const dsv4_load_progress* progress, void* user_data);
+
 typedef struct dsv4_engine_options {
   const char* model_dir;
   const char* device;      /* null: "cpu" */
@@ -57,7 +70,9 @@ typedef struct dsv4_engine_options {
   int32_t max_sessions;
   int64_t max_step_tokens;
   int32_t max_waiting_requests;
-  int32_t without_tokenizer; /* not 0: token ids only */
+  int32_t without_tokenizer;        /* not 0: token ids only */
+  dsv4_load_callback load_progress; /* null: nobody is told */
+  void* load_progress_data;         /* handed on to it */
 } dsv4_engine_options;
 
 /* Fills in the defaults; model_dir is null. */
@@ -93,6 +108,9 @@ dsv4_status dsv4_tokenize(const dsv4_engine* engine, const char* text, size_t te
                           int32_t* tokens, size_t capacity, size_t* count, dsv4_error* error);
 dsv4_status dsv4_detokenize(const dsv4_engine* engine, const int32_t* tokens, size_t num_tokens,
                             char* text, size_t capacity, size_t* num_bytes, dsv4_error* error);
+/* What one token stands for, e.g. that of a token event; may be part of a UTF-8 character. */
+dsv4_status dsv4_token_bytes(const dsv4_engine* engine, int32_t token, char* bytes, size_t capacity,
+                             size_t* num_bytes, dsv4_error* error);
 dsv4_status dsv4_chat_prompt(const dsv4_engine* engine, const char* json, size_t json_bytes,
                              char* text, size_t capacity, size_t* num_bytes, dsv4_error* error);
 

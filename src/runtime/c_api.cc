@@ -39,6 +39,9 @@ dsv4_status report(dsv4_status status, std::string_view message, dsv4_error* err
   return status;
 }
 
+// Thrown by the load progress of a caller who wants no more.
+struct LoadingCancelled {};
+
 // Runs `call` and turns what it throws into a status.
 template <class Call>
 dsv4_status guarded(dsv4_error* error, Call&& call) noexcept {
@@ -47,6 +50,8 @@ dsv4_status guarded(dsv4_error* error, Call&& call) noexcept {
     return DSV4_OK;
   } catch (const dsv4::Error& e) {
     return report(status_of(e.code()), e.what(), error);
+  } catch (const LoadingCancelled&) {
+    return report(DSV4_CANCELLED, "load_progress ended the loading", error);
   } catch (const std::bad_alloc&) {
     return report(DSV4_OUT_OF_MEMORY, "out of host memory", error);
   } catch (const std::exception& e) {
@@ -58,6 +63,17 @@ dsv4_status guarded(dsv4_error* error, Call&& call) noexcept {
 
 void require_pointer(const void* pointer, std::string_view name) {
   dsv4::require(pointer != nullptr, ErrorCode::kBadRequest, "{} is null", name);
+}
+
+dsv4::LoadProgressCallback load_progress_of(const dsv4_engine_options& o) {
+  if (o.load_progress == nullptr) return nullptr;
+  return [callback = o.load_progress,
+          user_data = o.load_progress_data](const dsv4::LoadProgress& from) {
+    const bool is_files = from.stage == dsv4::LoadProgress::Stage::kFiles;
+    const dsv4_load_progress progress = {is_files ? DSV4_LOAD_FILES : DSV4_LOAD_TENSORS, from.done,
+                                         from.total};
+    if (callback(&progress, user_data) != 0) throw LoadingCancelled{};
+  };
 }
 
 // [count] values; null only if there are none.
@@ -193,6 +209,7 @@ dsv4_status dsv4_engine_open(const dsv4_engine_options* options, dsv4_engine** e
     open.max_step_tokens = options->max_step_tokens;
     open.max_waiting_requests = options->max_waiting_requests;
     open.with_tokenizer = options->without_tokenizer == 0;
+    open.load_progress = load_progress_of(*options);
     *engine = new dsv4_engine{dsv4::Engine::open(open)};
   });
 }
@@ -231,6 +248,14 @@ dsv4_status dsv4_detokenize(const dsv4_engine* engine, const int32_t* tokens, si
     require_pointer(engine, "engine");
     copy_out(engine->engine->detokenize(array(tokens, num_tokens, "tokens")), out, capacity,
              num_bytes);
+  });
+}
+
+dsv4_status dsv4_token_bytes(const dsv4_engine* engine, int32_t token, char* bytes, size_t capacity,
+                             size_t* num_bytes, dsv4_error* error) {
+  return guarded(error, [&] {
+    require_pointer(engine, "engine");
+    copy_out(engine->engine->token_bytes(token), bytes, capacity, num_bytes);
   });
 }
 

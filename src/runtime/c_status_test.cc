@@ -1,4 +1,5 @@
-// The statuses of the C API and the codes of Error are one set.
+// The statuses of the C API and the codes of Error are one set, but for what only C has: OK, and
+// CANCELLED, which in C++ is whatever the caller's callback throws.
 #include "runtime/c_status.h"
 
 #include <gtest/gtest.h>
@@ -21,6 +22,7 @@ TEST(CStatus, CodesAndStatusesAreOneSet) {
       {DSV4_INTERNAL, ErrorCode::kInternal}};
   for (const auto& [status, code] : code_of) EXPECT_EQ(status_of(code), status);
   // None is left out: both sets are numbered without gaps, and begin and end with these.
+  EXPECT_EQ(DSV4_CANCELLED, DSV4_INTERNAL + 1);
   const auto num_codes = static_cast<std::size_t>(ErrorCode::kInternal) + 1;
   EXPECT_EQ(code_of.size(), num_codes);
   EXPECT_EQ(static_cast<std::size_t>(DSV4_INTERNAL), num_codes);

@@ -1,4 +1,5 @@
-/* c_api_test.c: the C API from C, on the bundled model: what it generates and what it refuses.
+/* c_api_test.c: an engine of the bundled model from C: texts, requests, sessions, and what they
+ * refuse. Opening one: c_api_open_test.c.
  *
  *   c_api_test MODEL_DIR
  */
@@ -8,15 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check.h"
 #include "dsv4/dsv4.h"
-
-#define CHECK(condition)                                                      \
-  do {                                                                        \
-    if (!(condition)) {                                                       \
-      fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #condition); \
-      exit(1);                                                                \
-    }                                                                         \
-  } while (0)
 
 #define MAX_TOKENS 64
 
@@ -48,50 +42,30 @@ static size_t prompt_of(const dsv4_engine* engine, int32_t* tokens) {
   return count;
 }
 
-static void test_open_refusals(const char* model_dir) {
-  dsv4_engine_options options;
-  dsv4_engine* engine = NULL;
+static void test_token_bytes(const dsv4_engine* engine) {
+  const char text[] =
+      "Gr\xC3\xBC\xC3\x9F"
+      "e, \xF0\x9F\xA6\x8A\n";
+  int32_t tokens[MAX_TOKENS];
+  char bytes[64];
+  size_t count = 0, num_bytes = 0, total = 0;
   dsv4_error error = {DSV4_OK, ""};
-  dsv4_engine_options_init(&options);
-  CHECK(dsv4_engine_open(&options, &engine, &error) == DSV4_BAD_REQUEST);
-  CHECK(error.status == DSV4_BAD_REQUEST && strstr(error.message, "model_dir") != NULL);
-  CHECK(dsv4_engine_open(NULL, &engine, NULL) == DSV4_BAD_REQUEST);
-  options.model_dir = "no/such/model";
-  CHECK(dsv4_engine_open(&options, &engine, &error) == DSV4_NOT_FOUND);
-  options.model_dir = model_dir;
-  CHECK(dsv4_engine_open(&options, NULL, &error) == DSV4_BAD_REQUEST);
-  options.device = "abacus";
-  CHECK(dsv4_engine_open(&options, &engine, &error) == DSV4_UNSUPPORTED_DEVICE);
-  options.device = NULL;
-  options.num_threads = -1;
-  CHECK(dsv4_engine_open(&options, &engine, &error) == DSV4_BAD_REQUEST);
-  CHECK(strstr(error.message, "num_threads") != NULL);
-  options.num_threads = 0;
-  options.kv = "fp4";
-  CHECK(dsv4_engine_open(&options, &engine, &error) == DSV4_BAD_REQUEST);
-  CHECK(strstr(error.message, "kv") != NULL);
-  CHECK(engine == NULL);
-  dsv4_engine_close(NULL);
-}
-
-static void test_long_messages_are_cut_at_a_character(void) {
-  char path[2001]; /* of U+00E9, two bytes each, at both parities of the cut */
-  for (size_t shift = 0; shift < 2; ++shift) {
-    dsv4_engine_options options;
-    dsv4_engine* engine = NULL;
-    dsv4_error error = {DSV4_OK, ""};
-    memset(path, 'x', sizeof path);
-    for (size_t i = shift; i + 2 < sizeof path; i += 2) memcpy(path + i, "\xC3\xA9", 2);
-    path[sizeof path - 1] = '\0';
-    dsv4_engine_options_init(&options);
-    options.model_dir = "m";
-    options.device = path;
-    dsv4_status status = dsv4_engine_open(&options, &engine, &error);
-    CHECK(status != DSV4_OK && error.status == status);
-    size_t size = strlen(error.message);
-    CHECK(size >= sizeof error.message - 2 && size < sizeof error.message);
-    CHECK((unsigned char)error.message[size - 1] != 0xC3);
+  dsv4_engine_info info;
+  dsv4_engine_get_info(engine, &info);
+  CHECK(dsv4_tokenize(engine, text, strlen(text), tokens, MAX_TOKENS, &count, NULL) == DSV4_OK);
+  for (size_t i = 0; i < count; ++i) {
+    CHECK(dsv4_token_bytes(engine, tokens[i], NULL, 0, &num_bytes, &error) == DSV4_BAD_REQUEST);
+    CHECK(dsv4_token_bytes(engine, tokens[i], bytes, num_bytes, &num_bytes, &error) == DSV4_OK);
+    CHECK(total + num_bytes <= strlen(text) && memcmp(text + total, bytes, num_bytes) == 0);
+    total += num_bytes;
   }
+  CHECK(total == strlen(text));
+  const int32_t no_tokens[] = {-1, (int32_t)info.vocab_size, INT32_MAX};
+  for (size_t i = 0; i < 3; ++i) {
+    CHECK(dsv4_token_bytes(engine, no_tokens[i], bytes, sizeof bytes, &num_bytes, &error) ==
+          DSV4_BAD_REQUEST);
+  }
+  CHECK(dsv4_token_bytes(NULL, 0, bytes, sizeof bytes, &num_bytes, &error) == DSV4_BAD_REQUEST);
 }
 
 static void test_text(const dsv4_engine* engine) {
@@ -120,7 +94,8 @@ static void test_text(const dsv4_engine* engine) {
 
 static void test_generates_and_stops(dsv4_engine* engine) {
   int32_t prompt[MAX_TOKENS];
-  char text[256] = "";
+  char text[256] = "", bytes[256];
+  size_t num_bytes = 0, total_bytes = 0;
   int drawn = 0;
   dsv4_error error = {DSV4_OK, ""};
   dsv4_request* request = NULL;
@@ -150,6 +125,9 @@ static void test_generates_and_stops(dsv4_engine* engine) {
     CHECK(event.text[event.text_bytes] == '\0');
     CHECK(strlen(text) + event.text_bytes < sizeof text);
     strcat(text, event.text);
+    CHECK(dsv4_token_bytes(engine, event.token, bytes + total_bytes, sizeof bytes - total_bytes,
+                           &num_bytes, &error) == DSV4_OK);
+    total_bytes += num_bytes;
     ++drawn;
   }
   CHECK(event.kind == DSV4_EVENT_FINISH && event.finish_reason == DSV4_FINISH_STOP);
@@ -158,6 +136,8 @@ static void test_generates_and_stops(dsv4_engine* engine) {
   CHECK(event.prompt_tokens == (int64_t)options.num_prompt_tokens);
   strcat(text, event.text);
   CHECK(strcmp(text, "Ostholm has 13") == 0);
+  CHECK(total_bytes == strlen("Ostholm has 13 bridges")); /* the stop string was drawn, too */
+  CHECK(memcmp(bytes, "Ostholm has 13 bridges", total_bytes) == 0);
   for (int i = 0; i < 2; ++i) {
     CHECK(dsv4_request_next(request, &event, &error) == DSV4_OK);
     CHECK(event.kind == DSV4_EVENT_NONE && event.text == NULL);
@@ -374,10 +354,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   CHECK(strcmp(dsv4_version(), EXPECTED_VERSION) == 0);
-  test_open_refusals(argv[1]);
-  test_long_messages_are_cut_at_a_character();
   dsv4_engine* engine = open_engine(argv[1]);
   test_text(engine);
+  test_token_bytes(engine);
   test_generates_and_stops(engine);
   test_request_refusals(engine);
   test_sampling_options(engine);
