@@ -164,8 +164,8 @@ class Checker:
         self.check_literals(name, folder, [x for x in literals if x[0] not in include_lines])
 
     def check_shape(self, path, name, text):
-        # A header speaks for the .cc of the same name.
-        speaks = path.suffix == ".cc" and path.with_suffix(".h").is_file()
+        # A header speaks for the .cc or .cu of the same name.
+        speaks = path.suffix in (".cc", ".cu") and path.with_suffix(".h").is_file()
         if not speaks and not text.lstrip("\ufeff").startswith(("//", "/*")):
             self.report.add(name, 1, "opening-comment", "a file opens with its job and its border")
         lines = text.count("\n") + (not text.endswith("\n") and bool(text))

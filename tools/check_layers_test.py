@@ -183,6 +183,13 @@ class CheckLayersTest(unittest.TestCase):
         self.tree.root.joinpath("src/base/d.h").write_text("")
         self.expect(*[(f"src/base/{n}.h", 1, "opening-comment") for n in "abd"])
 
+    def test_a_header_speaks_for_the_source_of_its_name(self):
+        self.tree.add("src/cuda/a.h")
+        self.tree.add("src/cuda/a.cc", '#include "cuda/a.h"', comment=False)
+        self.tree.add("src/cuda/a.cu", '#include "cuda/a.h"', comment=False)
+        self.tree.add("src/cuda/b.cu", '#include "cuda/a.h"', comment=False)
+        self.expect(("src/cuda/b.cu", 1, "opening-comment"))
+
     def test_a_folder_without_a_row(self):
         self.tree.add("src/utils/a.h")
         self.tree.add("src/a.h")

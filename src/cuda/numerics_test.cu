@@ -3,7 +3,6 @@
 #include <cuda_bf16.h>
 #include <cuda_fp4.h>
 #include <cuda_fp8.h>
-#include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -12,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "cuda/cuda_test.h"
+#include "cuda/device/apply_test.h"
 #include "numerics/bf16.h"
 #include "numerics/e2m1.h"
 #include "numerics/e4m3.h"
@@ -24,8 +23,6 @@
 
 namespace dsv4 {
 namespace {
-
-constexpr int kThreads = 256;
 
 // Results are compared as bytes, so these structs have no padding.
 struct EncodedF32 {
@@ -146,57 +143,9 @@ struct VendorEncode {
 };
 
 template <class Function>
-__global__ void apply(const typename Function::Input* in, typename Function::Output* out,
-                      std::int64_t n) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < n) out[i] = Function()(in[i]);
-}
-
-template <class T>
-class DeviceArray {
- public:
-  explicit DeviceArray(std::size_t n) { status_ = cudaMalloc(&data_, n * sizeof(T)); }
-  ~DeviceArray() { cudaFree(data_); }
-  DeviceArray(const DeviceArray&) = delete;
-  DeviceArray& operator=(const DeviceArray&) = delete;
-
-  T* data() { return data_; }
-  cudaError_t status() const { return status_; }
-
- private:
-  T* data_ = nullptr;
-  cudaError_t status_;
-};
-
-// Applies Function to every input on the device. The output starts as a pattern that no result
-// has everywhere, so a kernel that did not run cannot pass.
-template <class Function>
-void run_on_device(const std::vector<typename Function::Input>& in,
-                   std::vector<typename Function::Output>* out) {
-  using Output = typename Function::Output;
-  DeviceArray<typename Function::Input> device_in(in.size());
-  DeviceArray<Output> device_out(in.size());
-  ASSERT_EQ(device_in.status(), cudaSuccess) << cudaGetErrorString(device_in.status());
-  ASSERT_EQ(device_out.status(), cudaSuccess) << cudaGetErrorString(device_out.status());
-  ASSERT_EQ(cudaMemset(device_out.data(), 0xA5, in.size() * sizeof(Output)), cudaSuccess);
-  ASSERT_EQ(
-      cudaMemcpy(device_in.data(), in.data(), in.size() * sizeof(in[0]), cudaMemcpyHostToDevice),
-      cudaSuccess);
-  const auto num_ctas = static_cast<unsigned>((in.size() + kThreads - 1) / kThreads);
-  apply<Function><<<num_ctas, kThreads>>>(device_in.data(), device_out.data(),
-                                          static_cast<std::int64_t>(in.size()));
-  const cudaError_t launch = cudaGetLastError();
-  ASSERT_EQ(launch, cudaSuccess) << cudaGetErrorString(launch);
-  out->resize(in.size());
-  const cudaError_t copy = cudaMemcpy(out->data(), device_out.data(), in.size() * sizeof(Output),
-                                      cudaMemcpyDeviceToHost);
-  ASSERT_EQ(copy, cudaSuccess) << cudaGetErrorString(copy);
-}
-
-template <class Function>
-void expect_same_bits_as_host(const std::vector<typename Function::Input>& in) {
-  std::vector<typename Function::Output> got;
-  ASSERT_NO_FATAL_FAILURE(run_on_device<Function>(in, &got));
+void expect_same_bits_as_host(CudaBackend& backend,
+                              const std::vector<typename Function::Input>& in) {
+  const auto got = cuda::apply_on_device<Function>(backend, in);
   for (std::size_t i = 0; i < in.size(); ++i) {
     const typename Function::Output want = Function()(in[i]);
     ASSERT_EQ(std::memcmp(&want, &got[i], sizeof(want)), 0) << "input " << i;
@@ -234,17 +183,17 @@ std::vector<BlockInput> block_inputs() {
 using CudaNumerics = cuda::CudaTest;
 
 TEST_F(CudaNumerics, EncodingFp32GivesTheHostsBits) {
-  expect_same_bits_as_host<EncodeF32>(f32_patterns());
+  expect_same_bits_as_host<EncodeF32>(backend(), f32_patterns());
 }
 
 TEST_F(CudaNumerics, DecodingEveryCodeAndScaleGivesTheHostsBits) {
   std::vector<std::uint32_t> words(65536);
   for (std::uint32_t i = 0; i < 65536; ++i) words[i] = i;
-  expect_same_bits_as_host<DecodeWord>(words);
+  expect_same_bits_as_host<DecodeWord>(backend(), words);
 }
 
 TEST_F(CudaNumerics, BlocksGiveTheHostsBytes) {
-  expect_same_bits_as_host<EncodeBlocks>(block_inputs());
+  expect_same_bits_as_host<EncodeBlocks>(backend(), block_inputs());
 }
 
 void expect_vendor_codes(const std::vector<std::uint32_t>& in,
@@ -260,9 +209,7 @@ void expect_vendor_codes(const std::vector<std::uint32_t>& in,
 
 TEST_F(CudaNumerics, TheDevicesOwnConversionsAgree) {
   const std::vector<std::uint32_t> in = f32_patterns();
-  std::vector<VendorCodes> vendor;
-  ASSERT_NO_FATAL_FAILURE(run_on_device<VendorEncode>(in, &vendor));
-  expect_vendor_codes(in, vendor);
+  expect_vendor_codes(in, cuda::apply_on_device<VendorEncode>(backend(), in));
 }
 
 // CUDA's headers emulate the same conversions on the host: needs no device.
