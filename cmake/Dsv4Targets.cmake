@@ -6,6 +6,7 @@ function(dsv4_folder name)
   cmake_parse_arguments(ARG "" "" "DEPS;TEST_DEPS;TEST_LABELS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc
     ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cu)
+  list(FILTER sources EXCLUDE REGEX "/${name}/bench/")  # part of dsv4_bench
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "_test\\.c[cu]$")
   list(FILTER tests INCLUDE REGEX "_test\\.c[cu]$")
@@ -44,16 +45,22 @@ function(dsv4_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
-  target_compile_definitions(${name} PRIVATE DSV4_SOURCE_DIR="${PROJECT_SOURCE_DIR}" DSV4_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  set(source_dir ${PROJECT_SOURCE_DIR})
+  set(discovery DISCOVERY_TIMEOUT 120)
+  if(DSV4_PORTABLE)
+    set(source_dir .)
+    list(APPEND discovery WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  endif()
+  target_compile_definitions(${name} PRIVATE DSV4_SOURCE_DIR="${source_dir}" DSV4_BINARY_DIR="${PROJECT_BINARY_DIR}")
   if(DSV4_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # GCC's own documentation expects false ones under a sanitizer; GCC 12 finds them in std::regex.
     target_compile_options(${name} PRIVATE -Wno-maybe-uninitialized)
   endif()
   if(DSV4_WITH_CUDA AND NOT "gpu" IN_LIST ARG_LABELS)
-    gtest_discover_tests(${name} TEST_FILTER "*/cuda.*" DISCOVERY_TIMEOUT 120
+    gtest_discover_tests(${name} TEST_FILTER "*/cuda.*" ${discovery}
       PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS};gpu")
     set(without_cuda TEST_FILTER "-*/cuda.*")
   endif()
-  gtest_discover_tests(${name} ${without_cuda} DISCOVERY_TIMEOUT 120
+  gtest_discover_tests(${name} ${without_cuda} ${discovery}
     PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()

@@ -1,0 +1,85 @@
+// cuda_bench.h: the frame of the CUDA benchmarks: ceilings measured in the same run, graph replays
+// over more than the L2, rows as a share of the ceiling that binds.
+//
+// A row is the median over replays. What an op file adds: its shapes, its inputs, its check
+// (cuda_quantize_bench.cc). The CPU's frame: bench.h.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/backend.h"
+
+namespace dsv4::bench {
+
+struct CudaBenchOptions {
+  std::string device = "cuda";
+  std::string filter;    // substring of "op shape format M=.."
+  std::string csv_path;  // empty: none
+  std::string commit;    // of the source, for the CSV
+  int rounds = 9;        // replays a row, at least 7
+};
+
+// What may bind a row.
+enum class CudaCeiling { kRead, kCopy, kBf16, kFp8 };
+
+struct CudaBenchmark {
+  std::string op;
+  std::string shape;
+  std::string format;
+  std::int64_t m = 0;
+  double bytes = 0;  // useful, read and written, a call
+  double flops = 0;
+  CudaCeiling memory = CudaCeiling::kRead;  // kCopy: the row writes about as much as it reads
+  CudaCeiling tensor = CudaCeiling::kBf16;  // of `flops`
+  std::int64_t num_sets = 1;                // input sets that calls rotate over, as sets_for()
+  // Empty if the output agrees with the reference, on sampled rows where it is large, else what
+  // does not. Runs before the row is timed.
+  std::function<std::string()> check;
+  // Queues the op on input set call_idx % num_sets; may not allocate or wait.
+  std::function<void(std::int64_t call_idx, DeviceStream stream)> call;
+
+  std::string name() const;
+};
+
+class CudaBench {
+ public:
+  // Throws Error: kUnsupportedDevice.
+  explicit CudaBench(const CudaBenchOptions& options);
+  ~CudaBench();
+
+  Backend& backend() { return *backend_; }
+  bool wants(const CudaBenchmark& benchmark) const;
+  // How many input sets of `bytes` each make four times the L2, at least two.
+  std::int64_t sets_for(double bytes) const;
+  // Measures the ceilings, prints them and the head of the table.
+  void begin();
+  // Checks, measures, prints a row. Throws Error kInternal if the check fails.
+  void run(const CudaBenchmark& benchmark);
+  // Writes the CSV file.
+  void finish();
+
+ private:
+  struct Measured;
+  double ceiling(CudaCeiling which) const;
+  void add_csv(const CudaBenchmark& benchmark, double seconds, double spread, CudaCeiling binding,
+               double share);
+
+  CudaBenchOptions options_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Measured> measured_;
+  std::string csv_;
+  int num_rows_ = 0;
+};
+
+// The CUDA benchmarks, all of them.
+void run_cuda_bench(const CudaBenchOptions& options);
+
+// Registered by the op files, called in order of this list.
+void bench_cuda_copy(CudaBench& bench);
+void bench_cuda_quantize(CudaBench& bench);
+
+}  // namespace dsv4::bench
