@@ -38,7 +38,7 @@ build = $(call configure,$(1)) && echo "building $(2) ($(1))" && \
 check = $(wrap) ctest --preset $(1) --parallel $(JOBS) --no-tests=error $(2) $(CTEST_ARGS) $(CTEST_VIEW)
 took = echo "make $@: $$(( $$(date +%s) - $(STARTED) )) s in all"
 
-.PHONY: help build demo test lint format asan ubsan tsan fuzz clean
+.PHONY: help build demo test lint format asan ubsan tsan fuzz gpu-bundle clean
 
 help:
 	echo "make demo     build the program and let the bundled model tell a story"
@@ -48,6 +48,7 @@ help:
 	echo "make format   format the sources"
 	echo "make asan     build and test with AddressSanitizer; also ubsan, tsan"
 	echo "make fuzz     feed the readers of untrusted input for FUZZ_SECONDS=600 a target (FUZZ_TARGET=...)"
+	echo "make gpu-bundle  GPU tests and benchmarks in one folder, build/gpu-bundle, to carry to a GPU (docs/gpu.md)"
 	echo "make clean    remove build/"
 	echo "Missing packages are installed first (tools/install_deps.sh)."
 
@@ -84,6 +85,18 @@ fuzz:
 	tools/install_deps.sh --fuzz
 	$(call build,fuzz,fuzz_targets)
 	FUZZ_SECONDS=$(FUZZ_SECONDS) tools/fuzz.sh $(FUZZ_TARGET)
+	$(took)
+
+GPU_BUNDLE := build/gpu-bundle
+GPU_BUNDLE_MIB := 16
+gpu-bundle:
+	tools/install_deps.sh --test
+	$(call build,cuda-sm90a,gpu_bundle)
+	rm -rf $(GPU_BUNDLE)
+	cmake --install build/cuda-sm90a --component gpu-bundle --prefix $(GPU_BUNDLE) --strip >build/cuda-sm90a/bundle.log
+	git describe --always --dirty --abbrev=12 >$(GPU_BUNDLE)/commit 2>/dev/null || echo unknown >$(GPU_BUNDLE)/commit
+	size=$$(du -sm $(GPU_BUNDLE) | cut -f1); echo "$(GPU_BUNDLE): $$size MiB; on the machine with the GPU: gpu-bundle/gpu_check.sh"; \
+	  ((size <= $(GPU_BUNDLE_MIB))) || { echo "the bundle may have $(GPU_BUNDLE_MIB) MiB" >&2; exit 1; }
 	$(took)
 
 clean:

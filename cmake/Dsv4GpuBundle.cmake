@@ -1,0 +1,16 @@
+# The GPU's tests and benchmarks as a folder that runs on another machine: target gpu_bundle builds it,
+# `cmake --install --component gpu-bundle` fills it (make gpu-bundle does both).
+#
+# Shared libraries are copied beside the programs, but for glibc and CUDA's own, which the machine has.
+set(programs dsv4_bench ops_test cuda_test)
+add_custom_target(gpu_bundle DEPENDS ${programs})
+set_target_properties(${programs} PROPERTIES INSTALL_RPATH "$ORIGIN")
+install(TARGETS ${programs}
+  RUNTIME_DEPENDENCIES
+    PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread)\\.so" "^lib(cuda|cublas|nv)"
+  RUNTIME DESTINATION . COMPONENT gpu-bundle EXCLUDE_FROM_ALL
+  LIBRARY DESTINATION . COMPONENT gpu-bundle EXCLUDE_FROM_ALL)
+install(PROGRAMS ${PROJECT_SOURCE_DIR}/tools/gpu_check.sh DESTINATION . COMPONENT gpu-bundle EXCLUDE_FROM_ALL)
+# What ops_test reads.
+install(FILES ${PROJECT_SOURCE_DIR}/tests/data/golden/codecs/nvfp4.safetensors
+  DESTINATION tests/data/golden/codecs COMPONENT gpu-bundle EXCLUDE_FROM_ALL)

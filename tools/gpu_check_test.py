@@ -1,0 +1,139 @@
+"""Runs gpu_check.sh in a bundle of stubs that behave as the real programs do, on a machine of stubs."""
+
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+SCRIPT = Path(__file__).resolve().parent / "gpu_check.sh"
+REAL = "bash cat dirname grep head mkdir paste sed sort tail timeout wc".split()
+
+PASSES = 'echo "[  PASSED  ] 7 tests."'
+SKIPS_AN_OP = """
+echo "the op router cannot run: this backend has no such op"
+echo "the op mhc_pre cannot run: this backend has no such op"
+echo "[  PASSED  ] 5 tests."
+echo "[  SKIPPED ] 2 tests, listed below:"
+"""
+SKIPS_ALL = """
+echo "cuda:0 cannot be used: there is no NVIDIA driver (libcuda.so.1)"
+echo "[  PASSED  ] 1 test."
+echo "[  SKIPPED ] 9 tests, listed below:"
+"""
+FAILS = """
+echo "[  PASSED  ] 5 tests."
+echo "[  FAILED  ] 2 tests, listed below:"
+echo "[  FAILED  ] Router/cuda.Clamps"
+exit 1
+"""
+CRASHES = 'echo "terminate called"; exit 134'
+BENCH = """
+while (($#)); do [[ $1 == --csv ]] && csv=$2; shift; done
+printf 'op,us\\ncopy,1\\ncopy,2\\n' >"$csv"
+"""
+# Runs what it is given and counts an error of its own for racecheck.
+SANITIZER = """
+tool=$2; shift 4
+"$@" || exit
+[[ $tool != racecheck ]] || { echo "RACECHECK SUMMARY: 1 hazard"; exit 9; }
+"""
+
+
+class GpuCheck(unittest.TestCase):
+    def setUp(self):
+        root = tempfile.TemporaryDirectory()
+        self.addCleanup(root.cleanup)
+        self.root = Path(root.name)
+        self.bundle = self.root / "gpu bundle"  # a space, on purpose
+        self.bin = self.root / "bin"
+        for folder in (self.bundle, self.bin):
+            folder.mkdir()
+        for name in REAL:
+            (self.bin / name).symlink_to(shutil.which(name))
+        shutil.copy(SCRIPT, self.bundle)
+        (self.bundle / "commit").write_text("abc\n")
+        self.stub(self.bundle / "cuda_test", PASSES)
+        self.stub(self.bundle / "ops_test", SKIPS_AN_OP)
+        self.stub(self.bundle / "dsv4_bench", BENCH)
+        self.stub(self.bin / "compute-sanitizer", 'shift 4; "$@"')
+
+    def stub(self, path, body):
+        path.write_text(f"#!{shutil.which('bash')}\n{body}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    def check(self, *arguments):
+        """Returns (exit code, stdout, {(part, what): [passed, failed, skipped, note]})."""
+        result = subprocess.run(
+            [self.bundle / "gpu_check.sh", *arguments],
+            cwd=self.root,
+            env={"PATH": str(self.bin), "CUDA_HOME": str(self.root / "no toolkit")},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        rows = {}
+        _, _, table = result.stdout.partition("\npart ")
+        for line in table.splitlines()[1:-1]:
+            words = [line[:10].strip(), line[11:45].strip(), *line[45:70].split()]
+            rows[tuple(words[:2])] = [*words[2:], line[71:].strip()]
+        return result.returncode, result.stdout, rows
+
+    def test_a_sound_machine_passes_and_skipped_ops_are_named(self):
+        code, out, rows = self.check()
+        self.assertEqual(code, 0, out)
+        self.assertEqual(rows["test", "cuda_test"], ["7", "0", "0", ""])
+        self.assertEqual(rows["test", "ops_test"], ["5", "0", "2", "no mhc_pre, router"])
+        self.assertEqual(rows["sanitizer", "synccheck ops_test"][:3], ["5", "0", "2"])
+        self.assertEqual(rows["bench", "dsv4_bench"][:3], ["2", "0", "0"])
+        self.assertEqual(len(rows), 9)
+        self.assertTrue(out.endswith("gpu_check: all is well\n"))
+        self.assertTrue((self.root / "gpu-check-out" / "test-cuda_test.log").is_file())
+
+    def test_failures_crashes_and_silence_fail(self):
+        for body, row in (
+            (FAILS, ["5", "2", "0", "[  FAILED  ] Router/cuda.Clamps"]),
+            (CRASHES, ["0", "1", "0", "exit code 134: terminate called"]),
+            ("exit 0", ["0", "1", "0", "no test ran"]),
+            (PASSES + "; exit 1", ["7", "1", "0", 'exit code 1: [  PASSED  ] 7 tests.']),
+        ):
+            with self.subTest(body=body):
+                self.stub(self.bundle / "ops_test", body)
+                code, out, rows = self.check("--only", "tests")
+                self.assertEqual(code, 1)
+                self.assertEqual(rows["test", "ops_test"], row)
+                self.assertEqual(rows["test", "cuda_test"], ["7", "0", "0", ""])
+                self.assertIn("gpu_check: failed", out)
+
+    def test_skipping_for_want_of_a_device_fails(self):
+        self.stub(self.bundle / "cuda_test", SKIPS_ALL)
+        code, _, rows = self.check("--only", "tests")
+        self.assertEqual(code, 1)
+        self.assertEqual(rows["test", "cuda_test"][:3], ["1", "9", "0"])
+        self.assertIn("no NVIDIA driver", rows["test", "cuda_test"][3])
+
+    def test_what_a_sanitizer_finds_fails(self):
+        self.stub(self.bin / "compute-sanitizer", SANITIZER)
+        code, _, rows = self.check("--only", "sanitizer")
+        self.assertEqual(code, 1)
+        self.assertEqual(rows["sanitizer", "racecheck cuda_test"][1], "1")
+        self.assertIn("1 hazard", rows["sanitizer", "racecheck cuda_test"][3])
+        self.assertEqual(rows["sanitizer", "memcheck cuda_test"][1], "0")
+
+    def test_a_missing_sanitizer_and_a_failing_benchmark_fail(self):
+        (self.bin / "compute-sanitizer").unlink()
+        self.stub(self.bundle / "dsv4_bench", "echo it does not agree; exit 1")
+        code, _, rows = self.check("--only", "sanitizer", "--only", "bench")
+        self.assertEqual(code, 1)
+        self.assertEqual(rows["sanitizer", "compute-sanitizer"][1], "1")
+        self.assertEqual(rows["bench", "dsv4_bench"][3], "exit code 1: it does not agree")
+
+    def test_bad_usage_is_2(self):
+        for arguments in (["--frobnicate"], ["--only", "luck"], ["--only"], ["--out"]):
+            self.assertEqual(self.check(*arguments)[0], 2, arguments)
+
+
+if __name__ == "__main__":
+    unittest.main()
