@@ -28,7 +28,8 @@ void run_cpu_bench(const BenchOptions& options) {
   bench.finish();
 }
 
-void run_bench(const std::string& device, const std::string& commit, const BenchOptions& options) {
+void run_bench(const std::string& device, [[maybe_unused]] const std::string& commit,
+               const BenchOptions& options) {
   if (device == "cpu") return run_cpu_bench(options);
 #if defined(DSV4_WITH_CUDA)
   run_cuda_bench({.device = device,
