@@ -2,8 +2,11 @@
 // computes is judged by tests/golden_test.cc and tests/invariance_test.cc.
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/bind.h"
@@ -20,7 +23,10 @@ namespace {
 class DraftTest : public testing::Test {
  protected:
   void open(const char* name, Activations activations) {
-    weights = load_checkpoint(golden_dir(name), {.with_draft = true});
+    open(load_checkpoint(golden_dir(name), {.with_draft = true}), activations);
+  }
+  void open(std::shared_ptr<const ModelWeights> of_model, Activations activations) {
+    weights = std::move(of_model);
     model = std::make_unique<Model>(weights, backend,
                                     ModelOptions{.activations = activations, .max_step_tokens = 8});
     cache = model->make_cache(64, 1);
@@ -65,6 +71,34 @@ TEST_F(DraftTest, ProjectionsTakeTheirInputsAsTheActivationsSay) {
     EXPECT_EQ(backend.input_of.at(weights->draft->e_proj.data), c.e_proj);
     EXPECT_EQ(backend.input_of.at(weights->draft->h_proj.data), c.h_proj);
     backend.input_of.clear();
+  }
+}
+
+// A checkpoint may keep one of the two in BF16 and quantise the other.
+TEST_F(DraftTest, EachProjectionIsFedByItsOwnFormat) {
+  const std::filesystem::path dir = golden_dir("flash-official");
+  std::vector<std::uint16_t> zeros;
+  for (const bool e_is_plain : {true, false}) {
+    SCOPED_TRACE(e_is_plain);
+    sequence.reset();
+    backend.input_of.clear();
+    ModelWeights mixed =
+        bind_weights(load_model_config(dir), std::make_shared<TensorStore>(TensorStore::open(dir)));
+    MatrixView& plain = e_is_plain ? mixed.draft->e_proj : mixed.draft->h_proj;
+    zeros.resize(static_cast<std::size_t>(plain.rows * plain.cols));
+    MatrixView as_bf16;
+    as_bf16.data = zeros.data();
+    as_bf16.format = Format::kBf16;
+    as_bf16.rows = plain.rows;
+    as_bf16.cols = as_bf16.row_stride = plain.cols;
+    plain = as_bf16;
+    open(std::make_shared<const ModelWeights>(std::move(mixed)), Activations::kA8);
+    forward(3);
+    draft(3);
+    EXPECT_EQ(backend.input_of.at(weights->draft->e_proj.data),
+              e_is_plain ? Format::kF32 : Format::kE4m3);
+    EXPECT_EQ(backend.input_of.at(weights->draft->h_proj.data),
+              e_is_plain ? Format::kE4m3 : Format::kF32);
   }
 }
 
