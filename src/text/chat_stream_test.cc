@@ -220,6 +220,21 @@ TEST(ChatStream, ClosingTagStaysOutOfTheArgumentsByteByByte) {
   }
 }
 
+// The strict parser stops at the tag's rest, "<" or not, and then there is no call.
+TEST(ChatStream, ClosingTagWithoutItsBracketEndsTheCallsInEverySplit) {
+  const std::string tag_rest(kParameterCloser.substr(1));
+  for (const bool is_string : {true, false}) {
+    for (const std::string& parameter :
+         {dsml_parameter("k", concat({"a", tag_rest, ">b"}), is_string),
+          dsml_parameter("k", tag_rest, is_string),
+          dsml_parameter(concat({"k", tag_rest, ">"}), "1", is_string)}) {
+      const std::string text = call_text(parameter);
+      ASSERT_TRUE(parse_lenient(text, false).tool_calls.empty());
+      for (std::size_t size = 1; size <= 30; ++size) expect_like_whole(text, false, every(size));
+    }
+  }
+}
+
 TEST(ChatStream, LongArgumentsComeInSmallPieces) {
   std::string value;
   while (value.size() < 10240) value += "line \"of\" text \u4e2d\n";
