@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include <cmath>
+#include <map>
 
 #include "testing/cases/kv_write_cases.h"
 #include "testing/comparator.h"
@@ -56,15 +57,15 @@ std::vector<float> row_of(const KvWriteCase& c, const KvWriteInputs& in, std::in
 // Data of all rows of a page, then their scales; nothing else is written: not skipped rows, not
 // other slots, not the padding behind a page.
 TEST_EACH_BACKEND(KvWrite, AttentionRowsAreByteExactInTheirPlaces) {
+  const std::map<std::int64_t, std::size_t> row_bytes = {{512, 584}, {128, 200}, {96, 120}};
   for (const KvWriteCase& c : kv_write_cases()) {
     if (c.layout.kind != RowKind::kAttentionFp8) continue;
     SCOPED_TRACE(c.name);
     const KvWriteInputs in(c);
     std::vector<RowBytes> want;
     for (std::int64_t i = 0; i < in.num_rows; ++i) {
-      want.push_back(expected_attention_row(row_of(c, in, i), 64));
-      ASSERT_EQ(want.back().data.size() + want.back().scales.size(),
-                c.layout.width == 512 ? 584u : 200u);
+      want.push_back(expected_attention_row(row_of(c, in, i), c.layout.rope_dim));
+      ASSERT_EQ(want.back().data.size() + want.back().scales.size(), row_bytes.at(c.layout.width));
     }
     EXPECT_SAME_BITS(DeviceKvWrite(backend, c, in).run(backend).bytes,
                      pool_with(in.rows, in.slots, want));

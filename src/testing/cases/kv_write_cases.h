@@ -26,6 +26,7 @@ struct KvWriteCase {
   MatrixSpec x_spec = f32_spec();
   // Small whole numbers: with a width of 4^k the Hadamard transform is exact in FP32.
   bool whole_numbers = false;
+  float factor = 1;  // of all values
 };
 
 inline std::vector<KvWriteCase> kv_write_cases() {
@@ -48,9 +49,14 @@ inline std::vector<KvWriteCase> kv_write_cases() {
         });
   }
   add("fp8_small_head", {RowKind::kAttentionFp8, 128, 64}, as_is);
+  add("fp8_short_last_block", {RowKind::kAttentionFp8, 96, 16}, as_is);
   add("simulated_attention", {RowKind::kF32, 128}, [](auto& c) {
     c.rounding = RowRounding::kAttention;
     c.rope_dim = 64;
+  });
+  add("simulated_attention_short_last_block", {RowKind::kF32, 96}, [](auto& c) {
+    c.rounding = RowRounding::kAttention;
+    c.rope_dim = 16;
   });
   add("simulated_indexer", {RowKind::kBf16, 64}, [](auto& c) {
     c.rounding = RowRounding::kIndexer;
@@ -67,6 +73,10 @@ inline std::vector<KvWriteCase> kv_write_cases() {
   add("fp8_index_rows", {RowKind::kIndexerFp8, 256}, [](auto& c) {
     c.hadamard = true;
     c.whole_numbers = true;
+  });
+  add("fp8_index_rows_below_the_floor", {RowKind::kIndexerFp8, 128}, [](auto& c) {
+    c.whole_numbers = true;
+    c.factor = 1e-5f;  // the scale's amax is at least 1e-4
   });
   add("fp4_rows_without_hadamard", {RowKind::kIndexerFp4, 128}, as_is);
   add("no_token", {RowKind::kAttentionFp8, 512, 64}, [](auto& c) { c.tokens = 0; });
@@ -87,10 +97,12 @@ struct KvWriteInputs {
   }
   static std::vector<float> values(const KvWriteCase& c) {
     const std::int64_t count = c.tokens * c.rows_per_token * c.layout.width;
-    if (!c.whole_numbers) return heavy_tailed_values(1, count);
+    std::vector<float> x = heavy_tailed_values(1, count);
     Random random(2);
-    std::vector<float> x;
-    for (std::int64_t i = 0; i < count; ++i) x.push_back(static_cast<float>(random.index(9) - 4));
+    for (float& value : x) {
+      if (c.whole_numbers) value = static_cast<float>(random.index(9) - 4);
+      value *= c.factor;
+    }
     return x;
   }
 
