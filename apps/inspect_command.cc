@@ -1,5 +1,5 @@
 // inspect_command.cc: dsv4 inspect: what a checkpoint holds and how it would be used, from its
-// headers; the weights themselves are not read.
+// headers; the large weights are not read.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -206,9 +206,9 @@ void add_inspect_command(CLI::App& app) {
   args->model.add_model_dir(*command);
   command->add_flag("--json", args->json, "one JSON object, with every unused tensor");
   command->footer(
-      "Checks names, formats and shapes of all tensors against the config, as loading does. "
-      "Weights\n"
-      "are not read, and no tokenizer is needed. Cache sizes are those of the default options.\n"
+      "Checks names, formats and shapes of all tensors against the config, as loading does. The\n"
+      "large weights are not read, and no tokenizer is needed. Cache sizes are those of the default\n"
+      "options.\n"
       "Examples:\n"
       "  dsv4 inspect models/nano\n"
       "  dsv4 inspect models/nano --json | jq .formats");
