@@ -136,7 +136,7 @@ class QuantizeBench {
 
 void bench_cuda_quantize(CudaBench& bench) {
   for (const std::int64_t cols : {std::int64_t{4096}, std::int64_t{7168}}) {
-    for (const std::int64_t rows : {std::int64_t{1}, std::int64_t{128}, std::int64_t{8192}}) {
+    for (const std::int64_t rows : {std::int64_t{16}, std::int64_t{128}, std::int64_t{8192}}) {
       for (const MatrixSpec& out :
            {testing::nvfp4_spec(false), testing::nvfp4_spec(true),
             testing::fp8_spec(1, 128, DType::kE8M0), testing::mxfp4_spec()}) {

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "bench/bench.h"
-#if defined(DSV4_WITH_CUDA)
+#if defined(DSV4_BENCH_CUDA)
 #include "bench/cuda_bench.h"
 #endif
 
@@ -31,15 +31,15 @@ void run_cpu_bench(const BenchOptions& options) {
 void run_bench(const std::string& device, [[maybe_unused]] const std::string& commit,
                const BenchOptions& options) {
   if (device == "cpu") return run_cpu_bench(options);
-#if defined(DSV4_WITH_CUDA)
+#if defined(DSV4_BENCH_CUDA)
   run_cuda_bench({.device = device,
                   .filter = options.filter,
                   .csv_path = options.csv_path,
                   .commit = commit,
                   .rounds = options.rounds});
 #else
-  fail(ErrorCode::kUnsupportedDevice, "this build measures cpu only, not {}; build it with CUDA",
-       device);
+  fail(ErrorCode::kUnsupportedDevice,
+       "this build measures cpu only, not {}; build it with CUDA and cuBLASLt", device);
 #endif
 }
 

@@ -10,7 +10,8 @@ install(TARGETS ${programs}
     PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread)\\.so" "^lib(cuda|cublas|nv)"
   RUNTIME DESTINATION . COMPONENT gpu-bundle EXCLUDE_FROM_ALL
   LIBRARY DESTINATION . COMPONENT gpu-bundle EXCLUDE_FROM_ALL)
-install(PROGRAMS ${PROJECT_SOURCE_DIR}/tools/gpu_check.sh DESTINATION . COMPONENT gpu-bundle EXCLUDE_FROM_ALL)
+install(PROGRAMS ${PROJECT_SOURCE_DIR}/tools/gpu_check.sh ${PROJECT_SOURCE_DIR}/tools/gpu_peers.py
+  DESTINATION . COMPONENT gpu-bundle EXCLUDE_FROM_ALL)
 # What ops_test reads.
 install(FILES ${PROJECT_SOURCE_DIR}/tests/data/golden/codecs/nvfp4.safetensors
   DESTINATION tests/data/golden/codecs COMPONENT gpu-bundle EXCLUDE_FROM_ALL)

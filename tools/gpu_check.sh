@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the GPU tests, the same under compute-sanitizer, and the benchmarks, out of the folder that
-# `make gpu-bundle` fills, and ends in one table. Everything it prints stands in OUT as well.
+# Runs the GPU tests, the same under compute-sanitizer, and the benchmarks, those of PyTorch's kernels
+# too where it is installed, out of the folder that `make gpu-bundle` fills, and ends in one table. Everything it prints stands in OUT as well.
 #
 # A test that skips itself because no device is there counts as failed here; one whose op the
 # backend does not have counts as skipped.
@@ -9,7 +9,7 @@ set -uo pipefail
 usage() {
   cat <<'TEXT'
 usage: gpu_check.sh [--only tests|sanitizer|bench]... [--out DIR] [--bench-filter TEXT]
-  --only           some of the three parts; all by default
+  --only           some of the parts tests, sanitizer and bench; all by default
   --out            where logs and CSV files go; gpu-check-out by default
   --bench-filter   only benchmark rows whose name has this
 Exit codes: 0 all is well, 1 something failed, 2 bad usage.
@@ -104,16 +104,34 @@ run_sanitizer() {
   done
 }
 
-run_bench() {
-  local log="$out/bench.log" code csv="$out/bench.csv"
-  ./dsv4_bench --device cuda --commit "$(cat commit 2>/dev/null)" --csv "$csv" \
-    ${bench_filter:+--filter "$bench_filter"} >"$log" 2>&1
+# csv_rows: data rows of the CSV so far.
+csv_rows() { echo $(($(wc -l 2>/dev/null <"$csv" || echo 1) - 1)); }
+
+# run_rows NAME COMMAND...: one row, with the number of rows that the command added to the CSV.
+run_rows() {
+  local name=$1 log="$out/bench-$1.log" code before
+  shift
+  before=$(csv_rows)
+  "$@" >"$log" 2>&1
   code=$?
   cat "$log"
   if ((code == 0)); then
-    add_row bench dsv4_bench "$(($(wc -l <"$csv") - 1))" 0 0 "rows in $csv"
+    add_row bench "$name" "$(($(csv_rows) - before))" 0 0 "rows in $csv"
   else
-    add_row bench dsv4_bench 0 1 0 "exit code $code: $(tail -n 1 "$log")"
+    add_row bench "$name" 0 1 0 "exit code $code: $(tail -n 1 "$log")"
+  fi
+  return "$code"
+}
+
+run_bench() {
+  csv="$out/bench.csv"
+  rm -f "$csv"
+  run_rows dsv4_bench ./dsv4_bench --device cuda --commit "$(cat commit 2>/dev/null)" --csv "$csv" \
+    ${bench_filter:+--filter "$bench_filter"} || return
+  if python3 -c 'import torch' 2>/dev/null; then
+    run_rows gpu_peers.py python3 gpu_peers.py --csv "$csv"
+  else
+    add_row bench gpu_peers.py 0 0 1 "PyTorch is not installed"
   fi
 }
 

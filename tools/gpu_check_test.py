@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 
 SCRIPT = Path(__file__).resolve().parent / "gpu_check.sh"
-REAL = "bash cat dirname grep head mkdir paste sed sort tail timeout wc".split()
+REAL = "bash cat dirname grep head mkdir paste rm sed sort tail timeout wc".split()
 
 PASSES = 'echo "[  PASSED  ] 7 tests."'
 SKIPS_AN_OP = """
@@ -33,6 +33,11 @@ CRASHES = 'echo "terminate called"; exit 134'
 BENCH = """
 while (($#)); do [[ $1 == --csv ]] && csv=$2; shift; done
 printf 'op,us\\ncopy,1\\ncopy,2\\n' >"$csv"
+"""
+PYTHON_WITHOUT_TORCH = "exit 1"
+PYTHON = """
+[[ $1 == -c ]] && exit
+[[ $1 == gpu_peers.py && $2 == --csv ]] && printf 'grouped_gemm,3\\n' >>"$3"
 """
 # Runs what it is given and counts an error of its own for racecheck.
 SANITIZER = """
@@ -59,6 +64,7 @@ class GpuCheck(unittest.TestCase):
         self.stub(self.bundle / "ops_test", SKIPS_AN_OP)
         self.stub(self.bundle / "dsv4_bench", BENCH)
         self.stub(self.bin / "compute-sanitizer", 'shift 4; "$@"')
+        self.stub(self.bin / "python3", PYTHON_WITHOUT_TORCH)
 
     def stub(self, path, body):
         path.write_text(f"#!{shutil.which('bash')}\n{body}\n")
@@ -88,9 +94,21 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(rows["test", "ops_test"], ["5", "0", "2", "no mhc_pre, router"])
         self.assertEqual(rows["sanitizer", "synccheck ops_test"][:3], ["5", "0", "2"])
         self.assertEqual(rows["bench", "dsv4_bench"][:3], ["2", "0", "0"])
-        self.assertEqual(len(rows), 9)
+        self.assertEqual(rows["bench", "gpu_peers.py"], ["0", "0", "1", "PyTorch is not installed"])
+        self.assertEqual(len(rows), 10)
         self.assertTrue(out.endswith("gpu_check: all is well\n"))
         self.assertTrue((self.root / "gpu-check-out" / "test-cuda_test.log").is_file())
+
+    def test_peers_are_measured_where_pytorch_is(self):
+        self.stub(self.bin / "python3", PYTHON)
+        code, _, rows = self.check("--only", "bench")
+        self.assertEqual(code, 0)
+        self.assertEqual(rows["bench", "dsv4_bench"][0], "2")
+        self.assertEqual(rows["bench", "gpu_peers.py"][:3], ["1", "0", "0"])
+        self.stub(self.bin / "python3", "[[ $1 == -c ]] && exit; echo out of memory; exit 1")
+        code, _, rows = self.check("--only", "bench")
+        self.assertEqual(code, 1)
+        self.assertEqual(rows["bench", "gpu_peers.py"][3], "exit code 1: out of memory")
 
     def test_failures_crashes_and_silence_fail(self):
         for body, row in (

@@ -92,8 +92,8 @@ double measure_tensor(Backend& backend, cudaDataType_t input, std::int64_t eleme
   const DeviceBuffer d = backend.allocate(kSize * kSize * 2);
   const DeviceBuffer workspace = backend.allocate(kWorkspaceBytes);
   const auto fill_normal = element_bytes == 2 ? fill_normal_bf16 : fill_normal_e4m3;
-  fill_normal(a.data(), kSize * kSize, 1, {});
-  fill_normal(b.data(), kSize * kSize, 2, {});
+  fill_normal(a.data(), kSize * kSize, 1);
+  fill_normal(b.data(), kSize * kSize, 2);
   const Matmul matmul(input);
   double best = 0;
   for (int i = 0; i < matmul.num_algorithms(); ++i) {

@@ -1,4 +1,5 @@
 #include "cuda/bench/fill.h"
+#include "cuda/errors.h"
 #include "cuda/launch.h"
 #include "numerics/bf16.h"
 #include "numerics/e4m3.h"
@@ -52,22 +53,22 @@ __global__ void fill(T* to, std::int64_t count, Make make) {
 }
 
 template <class T, class Make>
-void launch_fill(void* to, std::int64_t count, Make make, DeviceStream stream) {
+void launch_fill(void* to, std::int64_t count, Make make) {
   launch("fill", fill<T, Make>, {.grid = kCtas, .block = kThreads},
-         static_cast<cudaStream_t>(stream.handle), static_cast<T*>(to), count, make);
+         /*stream=*/nullptr, static_cast<T*>(to), count, make);
+  check_cuda(cudaStreamSynchronize(nullptr), "make random inputs");
 }
 
 }  // namespace
 
-void fill_normal_bf16(void* to, std::int64_t count, std::uint64_t seed, DeviceStream stream) {
-  launch_fill<std::uint16_t>(to, count, NormalBf16{seed}, stream);
+void fill_normal_bf16(void* to, std::int64_t count, std::uint64_t seed) {
+  launch_fill<std::uint16_t>(to, count, NormalBf16{seed});
 }
-void fill_normal_e4m3(void* to, std::int64_t count, std::uint64_t seed, DeviceStream stream) {
-  launch_fill<std::uint8_t>(to, count, NormalE4m3{seed}, stream);
+void fill_normal_e4m3(void* to, std::int64_t count, std::uint64_t seed) {
+  launch_fill<std::uint8_t>(to, count, NormalE4m3{seed});
 }
-void fill_random_bytes(void* to, std::int64_t bytes, std::uint64_t seed, std::uint8_t and_mask,
-                       DeviceStream stream) {
-  launch_fill<std::uint8_t>(to, bytes, RandomByte{seed, and_mask}, stream);
+void fill_random_bytes(void* to, std::int64_t bytes, std::uint64_t seed, std::uint8_t and_mask) {
+  launch_fill<std::uint8_t>(to, bytes, RandomByte{seed, and_mask});
 }
 
 }  // namespace dsv4::cuda

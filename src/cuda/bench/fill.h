@@ -4,15 +4,13 @@
 
 #include <cstdint>
 
-#include "ops/op.h"
-
 namespace dsv4::cuda {
 
-// About normal, mean 0 and deviation 1; the same values for the same seed. Throws Error.
-void fill_normal_bf16(void* to, std::int64_t count, std::uint64_t seed, DeviceStream stream = {});
-void fill_normal_e4m3(void* to, std::int64_t count, std::uint64_t seed, DeviceStream stream = {});
+// About normal, mean 0 and deviation 1; the same values for the same seed. Done when they return.
+// Throw Error.
+void fill_normal_bf16(void* to, std::int64_t count, std::uint64_t seed);
+void fill_normal_e4m3(void* to, std::int64_t count, std::uint64_t seed);
 // Uniform bytes, each `and_mask`ed: codes and scales of quantised weights.
-void fill_random_bytes(void* to, std::int64_t bytes, std::uint64_t seed, std::uint8_t and_mask,
-                       DeviceStream stream = {});
+void fill_random_bytes(void* to, std::int64_t bytes, std::uint64_t seed, std::uint8_t and_mask);
 
 }  // namespace dsv4::cuda
