@@ -207,8 +207,8 @@ void add_inspect_command(CLI::App& app) {
   command->add_flag("--json", args->json, "one JSON object, with every unused tensor");
   command->footer(
       "Checks names, formats and shapes of all tensors against the config, as loading does. The\n"
-      "large weights are not read, and no tokenizer is needed. Cache sizes are those of the default\n"
-      "options.\n"
+      "large weights are not read, and no tokenizer is needed. Cache sizes are those of the\n"
+      "default options.\n"
       "Examples:\n"
       "  dsv4 inspect models/nano\n"
       "  dsv4 inspect models/nano --json | jq .formats");
