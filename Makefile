@@ -41,15 +41,15 @@ took = echo "make $@: $$(( $$(date +%s) - $(STARTED) )) s in all"
 .PHONY: help build demo test lint format asan ubsan tsan fuzz gpu-bundle clean
 
 help:
-	echo "make demo     build the program and let the bundled model tell a story"
-	echo "make build    build everything (build/reference)"
-	echo "make test     build and run all tests"
-	echo "make lint     formatting, layers, paths in the documentation"
-	echo "make format   format the sources"
-	echo "make asan     build and test with AddressSanitizer; also ubsan, tsan"
-	echo "make fuzz     feed the readers of untrusted input for FUZZ_SECONDS=600 a target (FUZZ_TARGET=...)"
-	echo "make gpu-bundle  GPU tests and benchmarks in one folder, build/gpu-bundle, to carry to a GPU (docs/gpu.md)"
-	echo "make clean    remove build/"
+	echo "make demo        build the program and let the bundled model tell a story"
+	echo "make build       build everything (build/reference)"
+	echo "make test        build and run all tests"
+	echo "make lint        formatting, layers, paths in the documentation"
+	echo "make format      format the sources"
+	echo "make asan        build and test with AddressSanitizer; also ubsan, tsan"
+	echo "make fuzz        feed the readers of untrusted input for FUZZ_SECONDS=600 a target (FUZZ_TARGET=...)"
+	echo "make gpu-bundle  the GPU's tests and benchmarks in a folder to carry to one (docs/gpu.md)"
+	echo "make clean       remove build/"
 	echo "Missing packages are installed first (tools/install_deps.sh)."
 
 build:
