@@ -1,11 +1,14 @@
 // The experts of a layer: a stable counting sort, two GEMMs over the experts that have rows, a sum.
 #include "ops/moe.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "cpu/cpu_backend.h"
+#include "cpu/encode.h"
 #include "cpu/matmul.h"
 #include "numerics/bf16.h"
+#include "numerics/nvfp4.h"
 
 namespace dsv4 {
 namespace {
@@ -146,6 +149,24 @@ void run_experts(ThreadPool& pool, const cpu::DotKernels& dot, const cpu::E2m1Ta
   }
 }
 
+// Writes columns [col, col + cols) of row `row` of p.out, for NVFP4 whole blocks.
+void store_activated(const cpu::EncodeKernels& kernels, const ExpertGateUpParams& p,
+                     std::int64_t row, std::int64_t col, const float* values, std::int64_t cols) {
+  static_assert(kUnitRows % kNvfp4QuantBlock == 0);
+  const MutableMatrixView& out = p.out;
+  if (out.format != Format::kNvfp4) return cpu::store_values(out, row, col, values, cols);
+  const auto* const next =
+      std::upper_bound(p.expert_offsets, p.expert_offsets + p.num_experts, row);
+  const float global_scale = p.out_global_scales[next - p.expert_offsets - 1];
+  if (col == 0) out.global_scales[row] = global_scale;
+  auto* const codes = static_cast<std::uint8_t*>(out.data) + out.row_stride / 2 * row;
+  auto* const scales = static_cast<std::uint8_t*>(out.block_scales) + out.scale_stride * row;
+  for (std::int64_t k = 0; k < cols; k += kNvfp4QuantBlock) {
+    scales[(col + k) / kNvfp4QuantBlock] = kernels.encode_nvfp4_block(
+        values + k, global_scale, codes + (col + k) / 2, E2m1Rounding::kNearestEven);
+  }
+}
+
 }  // namespace
 
 std::int64_t CpuBackend::workspace_bytes(const MoeDispatchParams& p) const {
@@ -185,16 +206,17 @@ void CpuBackend::compute(const ExpertGateUpParams& p, const OpContext& context) 
   const ExpertGemm gemm{
       p.x, p.row_tokens, {p.gate_weights, p.up_weights}, 2, p.num_experts, p.expert_offsets, p.out};
   const ExpertScratch scratch(context.workspace, p.out.rows, p.x.cols, 2, pool_.num_threads());
+  const cpu::EncodeKernels& kernels = cpu::encode_kernels(targets_);
   run_experts(pool_, dot_, *tables_, gemm, scratch,
-              [&p](std::int64_t first_row, std::int64_t rows, std::int64_t col, std::int64_t cols,
-                   float* gate, const float* up) {
+              [&](std::int64_t first_row, std::int64_t rows, std::int64_t col, std::int64_t cols,
+                  float* gate, const float* up) {
                 for (std::int64_t r = 0; r < rows; ++r) {
                   const float row_weight =
                       p.row_weights == nullptr ? 1.0f : p.row_weights[first_row + r];
                   for (std::int64_t i = r * kUnitRows; i < r * kUnitRows + cols; ++i) {
                     gate[i] = swiglu(gate[i], up[i], p.swiglu_limit, row_weight);
                   }
-                  cpu::store_values(p.out, first_row + r, col, gate + r * kUnitRows, cols);
+                  store_activated(kernels, p, first_row + r, col, gate + r * kUnitRows, cols);
                 }
               });
 }

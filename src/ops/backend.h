@@ -62,11 +62,11 @@ class OpSet : public OpImplementation<Params>... {
   using OpImplementation<Params>::run...;
 };
 
-using AllOps =
-    OpSet<QuantizeParams, LinearParams, EmbeddingParams, RmsNormParams, RopeParams, RouterParams,
-          MoeDispatchParams, ExpertGateUpParams, ExpertDownParams, MoeCombineParams,
-          AttentionParams, DenseAttentionParams, CompressParams, CompressorCommitParams,
-          IndexerParams, HcPreParams, HcPostParams, HcHeadParams, KvWriteParams, SamplingParams>;
+using AllOps = OpSet<QuantizeParams, LinearParams, EmbeddingParams, RmsNormParams, RopeParams,
+                     RouterParams, MoeDispatchParams, ExpertPackParams, ExpertGateUpParams,
+                     ExpertDownParams, MoeCombineParams, AttentionParams, DenseAttentionParams,
+                     CompressParams, CompressorCommitParams, IndexerParams, HcPreParams,
+                     HcPostParams, HcHeadParams, KvWriteParams, SamplingParams>;
 
 class Backend;
 
@@ -122,6 +122,9 @@ class Backend : public AllOps {
   virtual void copy_on_device(void* to, const void* from, std::int64_t bytes,
                               DeviceStream stream = {}) = 0;
   virtual void fill(void* to, std::uint8_t byte, std::int64_t bytes, DeviceStream stream = {}) = 0;
+  // Bytes of p.out, which need not be set yet; 0: the expert GEMMs read such weights as they are.
+  virtual std::int64_t packed_bytes(const ExpertPackParams& /*p*/) const { return 0; }
+
   // Waits for all work queued on `stream`. Errors of queued work surface here.
   virtual void synchronize(DeviceStream stream = {}) = 0;
 

@@ -19,7 +19,7 @@ class HostBackend : public Backend {
   void synchronize(DeviceStream) final {}
 
   using AllOps::supports;
-  // All that `check` accepts.
+  // All that `check` accepts, but for packed experts: these ops read weights as they are.
   Support supports(const QuantizeParams&) const final { return {}; }
   Support supports(const LinearParams&) const final { return {}; }
   Support supports(const EmbeddingParams&) const final { return {}; }
@@ -27,8 +27,13 @@ class HostBackend : public Backend {
   Support supports(const RopeParams&) const final { return {}; }
   Support supports(const RouterParams&) const final { return {}; }
   Support supports(const MoeDispatchParams&) const final { return {}; }
-  Support supports(const ExpertGateUpParams&) const final { return {}; }
-  Support supports(const ExpertDownParams&) const final { return {}; }
+  Support supports(const ExpertPackParams&) const final { return kReadsWeightsAsTheyAre; }
+  Support supports(const ExpertGateUpParams& p) const final {
+    return p.packed.data == nullptr ? Support{} : kReadsWeightsAsTheyAre;
+  }
+  Support supports(const ExpertDownParams& p) const final {
+    return p.packed.data == nullptr ? Support{} : kReadsWeightsAsTheyAre;
+  }
   Support supports(const MoeCombineParams&) const final { return {}; }
   Support supports(const AttentionParams&) const final { return {}; }
   Support supports(const DenseAttentionParams&) const final { return {}; }
@@ -47,6 +52,9 @@ class HostBackend : public Backend {
   explicit HostBackend(bool poison_new_memory) : poison_new_memory_(poison_new_memory) {}
 
  private:
+  static inline const Support kReadsWeightsAsTheyAre = {
+      false, "this backend reads the experts' weights as they are, never packed"};
+
   std::byte* allocate_bytes(std::int64_t bytes) final;
   void free_bytes(std::byte* data, std::int64_t bytes) noexcept final;
 

@@ -23,6 +23,27 @@ void check_expert_weights(const FieldPath& field, const MatrixView* weights, int
   }
 }
 
+void check_expert_weights(const FieldPath& packed_field, const PackedExperts& packed,
+                          std::initializer_list<const MatrixView*> unpacked, std::int64_t rows,
+                          std::int64_t cols) {
+  for (const MatrixView* weights : unpacked) {
+    require(weights == nullptr, ErrorCode::kBadRequest,
+            "{} is set; the arrays of weights must be null then", packed_field);
+  }
+  require(is_packed(packed.format), ErrorCode::kBadRequest, "{}.format is {}, must be {} or {}",
+          packed_field, to_string(packed.format), to_string(Format::kMxfp4),
+          to_string(Format::kNvfp4));
+  check_equal(packed_field.member("rows"), packed.rows, "the output's columns", rows);
+  check_equal(packed_field.member("cols"), packed.cols, "x.cols", cols);
+}
+
+// Bytes of `experts` packed experts as published: without padding.
+std::int64_t packed_weight_bytes(const PackedExperts& packed, std::int64_t experts) {
+  const std::int64_t block = packed.format == Format::kNvfp4 ? 16 : 32;
+  return experts * packed.rows *
+         (data_bytes(packed.format, packed.cols) + ceil_div(packed.cols, block));
+}
+
 // Bytes of the experts that `rows` rows can reach at most.
 std::int64_t reached_weight_bytes(const MatrixView* weights, int num_experts, std::int64_t rows) {
   std::int64_t bytes = 0;
@@ -60,18 +81,55 @@ Cost cost(const MoeDispatchParams& p) {
   return {0, 8 * pairs, 16 * pairs + 4 * (p.num_experts + 1)};
 }
 
+void check(const ExpertPackParams& p) {
+  check_at_least("ExpertPackParams.num_experts", p.num_experts, 1);
+  check_pointer("ExpertPackParams.weights", p.weights, "[num_experts] matrices in host memory");
+  const auto check_like_first = [&](const FieldPath& field, const MatrixView* weights) {
+    for (int e = 0; e < p.num_experts; ++e) {
+      const FieldPath expert = field.element(e);
+      check_matrix(expert, weights[e], kWeightFormats);
+      check_equal(expert.member("rows"), weights[e].rows, "weights[0].rows", p.weights[0].rows);
+      check_equal(expert.member("cols"), weights[e].cols, "weights[0].cols", p.weights[0].cols);
+      require(weights[e].format == p.weights[0].format, ErrorCode::kBadRequest,
+              "{}.format is {}, must be weights[0].format = {}", expert,
+              to_string(weights[e].format), to_string(p.weights[0].format));
+    }
+  };
+  check_like_first("ExpertPackParams.weights", p.weights);
+  if (p.up_weights != nullptr) check_like_first("ExpertPackParams.up_weights", p.up_weights);
+}
+
+Cost cost(const ExpertPackParams& p) {
+  std::int64_t bytes = 0;
+  for (int e = 0; e < p.num_experts; ++e) {
+    bytes += matrix_bytes(p.weights[e]);
+    if (p.up_weights != nullptr) bytes += matrix_bytes(p.up_weights[e]);
+  }
+  return {0, bytes, bytes};
+}
+
 void check(const ExpertGateUpParams& p) {
   check_activations("ExpertGateUpParams.x", p.x, kActivationFormats);
-  check_matrix("ExpertGateUpParams.out", p.out, kPlainFormats);
+  check_matrix("ExpertGateUpParams.out", p.out, {Format::kF32, Format::kBf16, Format::kNvfp4});
+  if (p.out.format == Format::kNvfp4) {
+    check_equal("ExpertGateUpParams.out.global_scale_stride", p.out.global_scale_stride,
+                "one global scale a row", 1);
+    check_pointer("ExpertGateUpParams.out_global_scales", p.out_global_scales, "[num_experts]");
+  }
   if (p.row_tokens == nullptr) {
     check_equal("ExpertGateUpParams.out.rows", p.out.rows, "x.rows, where row_tokens is null",
                 p.x.rows);
   }
   check_at_least("ExpertGateUpParams.num_experts", p.num_experts, 0);
-  check_expert_weights("ExpertGateUpParams.gate_weights", p.gate_weights, p.num_experts, p.out.cols,
-                       p.x.cols);
-  check_expert_weights("ExpertGateUpParams.up_weights", p.up_weights, p.num_experts, p.out.cols,
-                       p.x.cols);
+  if (p.packed.data != nullptr) {
+    check_expert_weights("ExpertGateUpParams.packed", p.packed, {p.gate_weights, p.up_weights},
+                         p.out.cols, p.x.cols);
+  } else {
+    check_expert_weights("ExpertGateUpParams.gate_weights", p.gate_weights, p.num_experts,
+                         p.out.cols, p.x.cols);
+    check_expert_weights("ExpertGateUpParams.up_weights", p.up_weights, p.num_experts, p.out.cols,
+                         p.x.cols);
+  }
   check_pointer("ExpertGateUpParams.expert_offsets", p.expert_offsets, "[num_experts + 1]");
   check_not_negative("ExpertGateUpParams.swiglu_limit", p.swiglu_limit);
 }
@@ -81,11 +139,14 @@ Cost cost(const ExpertGateUpParams& p) {
   const auto products = static_cast<double>(rows) * static_cast<double>(p.out.cols);
   Cost cost;
   cost.flops = 4 * products * static_cast<double>(p.x.cols) + 6 * products;
-  cost.bytes_read = matrix_bytes(p.x, std::min(rows, p.x.rows)) +
-                    reached_weight_bytes(p.gate_weights, p.num_experts, rows) +
-                    reached_weight_bytes(p.up_weights, p.num_experts, rows) +
-                    4 * (p.num_experts + 1) + (p.row_tokens == nullptr ? 0 : 4 * rows) +
-                    (p.row_weights == nullptr ? 0 : 4 * rows);
+  cost.bytes_read =
+      matrix_bytes(p.x, std::min(rows, p.x.rows)) +
+      (p.packed.data != nullptr
+           ? 2 * packed_weight_bytes(p.packed, std::min<std::int64_t>(p.num_experts, rows))
+           : reached_weight_bytes(p.gate_weights, p.num_experts, rows) +
+                 reached_weight_bytes(p.up_weights, p.num_experts, rows)) +
+      4 * (p.num_experts + 1) + (p.row_tokens == nullptr ? 0 : 4 * rows) +
+      (p.row_weights == nullptr ? 0 : 4 * rows);
   cost.bytes_written = matrix_bytes(p.out);
   return cost;
 }
@@ -95,8 +156,13 @@ void check(const ExpertDownParams& p) {
   check_matrix("ExpertDownParams.out", p.out, kPlainFormats);
   check_equal("ExpertDownParams.out.rows", p.out.rows, "x.rows", p.x.rows);
   check_at_least("ExpertDownParams.num_experts", p.num_experts, 0);
-  check_expert_weights("ExpertDownParams.down_weights", p.down_weights, p.num_experts, p.out.cols,
-                       p.x.cols);
+  if (p.packed.data != nullptr) {
+    check_expert_weights("ExpertDownParams.packed", p.packed, {p.down_weights}, p.out.cols,
+                         p.x.cols);
+  } else {
+    check_expert_weights("ExpertDownParams.down_weights", p.down_weights, p.num_experts, p.out.cols,
+                         p.x.cols);
+  }
   check_pointer("ExpertDownParams.expert_offsets", p.expert_offsets, "[num_experts + 1]");
 }
 
@@ -104,9 +170,12 @@ Cost cost(const ExpertDownParams& p) {
   Cost cost;
   cost.flops = 2 * static_cast<double>(p.out.rows) * static_cast<double>(p.out.cols) *
                static_cast<double>(p.x.cols);
-  cost.bytes_read = matrix_bytes(p.x) +
-                    reached_weight_bytes(p.down_weights, p.num_experts, p.x.rows) +
-                    4 * (p.num_experts + 1);
+  cost.bytes_read =
+      matrix_bytes(p.x) +
+      (p.packed.data != nullptr
+           ? packed_weight_bytes(p.packed, std::min<std::int64_t>(p.num_experts, p.x.rows))
+           : reached_weight_bytes(p.down_weights, p.num_experts, p.x.rows)) +
+      4 * (p.num_experts + 1);
   cost.bytes_written = matrix_bytes(p.out);
   return cost;
 }

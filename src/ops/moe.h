@@ -28,6 +28,27 @@ struct MoeDispatchParams {
 void check(const MoeDispatchParams& p);
 Cost cost(const MoeDispatchParams& p);
 
+// The weights of all experts for one expert GEMM, in the layout that this backend's GEMM reads:
+// made once, at load. Backends whose packed_bytes (backend.h) is 0 read the matrices as they are.
+struct ExpertPackParams {
+  static constexpr std::string_view kOpName = "expert_pack";
+  // [experts] of [rows, cols], all of one format: gate, or down. The array is host memory.
+  const MatrixView* weights = nullptr;
+  const MatrixView* up_weights = nullptr;  // [experts] of the same shape: gate and up; null: down
+  int num_experts = 0;
+  void* out = nullptr;  // [packed_bytes], 256-byte aligned
+};
+void check(const ExpertPackParams& p);
+Cost cost(const ExpertPackParams& p);
+
+// What ExpertPackParams wrote, in place of the matrices, which need not exist any more.
+struct PackedExperts {
+  const void* data = nullptr;  // null: none
+  Format format = Format::kNvfp4;
+  std::int64_t rows = 0;  // of one matrix of an expert
+  std::int64_t cols = 0;
+};
+
 // out[r] = silu(min(gate, L)) * clamp(up, -L, L) * row_weights[r], for every row r of expert e,
 // with gate = W_gate[e] x, up = W_up[e] x in FP32 (k ascending; reference in FP64, rounded once to
 // FP32). The clamp comes before silu, on gate from above only; the routing weight before the down
@@ -40,11 +61,15 @@ struct ExpertGateUpParams {
   const MatrixView* gate_weights =
       nullptr;                             // [experts] of [inter, hidden]; the array is host memory
   const MatrixView* up_weights = nullptr;  // [experts] of [inter, hidden]
+  PackedExperts packed;                    // or these, of gate and up; then both arrays are null
   int num_experts = 0;
   const std::int32_t* expert_offsets = nullptr;  // [experts + 1]
   const float* row_weights = nullptr;            // [rows]; null: 1
   float swiglu_limit = 0;                        // L; 0: no clamp
-  MutableMatrixView out;                         // [rows, inter], kF32 or kBf16
+  MutableMatrixView out;                         // [rows, inter], kF32, kBf16 or kNvfp4
+  // kNvfp4: g of the rows of expert e, copied to out.global_scales[row] (stride 1); blocks are
+  // quantised from the FP32 values as QuantizeParams says, rounding to nearest even.
+  const float* out_global_scales = nullptr;  // [experts]
 };
 void check(const ExpertGateUpParams& p);
 Cost cost(const ExpertGateUpParams& p);
@@ -54,7 +79,8 @@ struct ExpertDownParams {
   static constexpr std::string_view kOpName = "expert_down";
   MatrixView x;  // [rows, inter]
   const MatrixView* down_weights =
-      nullptr;  // [experts] of [hidden, inter]; the array is host memory
+      nullptr;           // [experts] of [hidden, inter]; the array is host memory
+  PackedExperts packed;  // or these; then the array is null
   int num_experts = 0;
   const std::int32_t* expert_offsets = nullptr;  // [experts + 1]
   MutableMatrixView out;                         // [rows, hidden], kF32 or kBf16

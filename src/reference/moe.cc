@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "numerics/nvfp4.h"
 #include "reference/reference_backend.h"
 #include "reference/rows.h"
 
@@ -31,6 +32,21 @@ float swiglu(float gate, float up, float limit, float row_weight) {
   }
   const double silu = gate / (1 + std::exp(-static_cast<double>(gate)));
   return static_cast<float>(silu * up * row_weight);
+}
+
+// Writes values [inter] into row `row` of p.out, a row of expert `expert`.
+void store_activated(const ExpertGateUpParams& p, int expert, std::int64_t row,
+                     const float* values) {
+  const MutableMatrixView& out = p.out;
+  if (out.format != Format::kNvfp4) return store_matrix_row(out, row, values);
+  auto* codes = static_cast<std::uint8_t*>(out.data) + out.row_stride / 2 * row;
+  auto* scales = static_cast<std::uint8_t*>(out.block_scales) + out.scale_stride * row;
+  const float global_scale = p.out_global_scales[expert];
+  out.global_scales[row] = global_scale;
+  for (std::int64_t k = 0; k < out.cols; k += kNvfp4QuantBlock) {
+    scales[k / kNvfp4QuantBlock] =
+        encode_nvfp4_block(values + k, global_scale, codes + k / 2, E2m1Rounding::kNearestEven);
+  }
 }
 
 }  // namespace
@@ -77,7 +93,7 @@ void ReferenceBackend::compute(const ExpertGateUpParams& p, const OpContext&) {
       }
     }
     for (std::int64_t r = begin; r < end; ++r) {
-      store_matrix_row(p.out, r, out.data() + (r - begin) * inter);
+      store_activated(p, e, r, out.data() + (r - begin) * inter);
     }
   }
 }
