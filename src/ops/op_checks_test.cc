@@ -78,6 +78,7 @@ TEST(OpChecks, RowsOfAnyKindAreAcceptedWithoutAllocating) {
 TEST(OpChecks, OpsWithNestedFieldsAcceptWithoutAllocating) {
   const float values[64] = {};
   float results[64] = {};
+  std::uint8_t bytes[64] = {};
   const std::int32_t integers[8] = {};
   std::vector<MatrixView> experts(8, f32_matrix(values, 4, 8));
   ExpertGateUpParams gate_up;
@@ -87,6 +88,28 @@ TEST(OpChecks, OpsWithNestedFieldsAcceptWithoutAllocating) {
   gate_up.expert_offsets = integers;
   gate_up.out = f32_matrix(results, 2, 4);
   EXPECT_EQ(allocations_of([&] { check(gate_up); }), 0);
+
+  const HostMatrix rows(nvfp4_spec(true), 2, 16);
+  ExpertGateUpParams packed = gate_up;
+  packed.gate_weights = packed.up_weights = nullptr;
+  packed.packed = {values, Format::kNvfp4, 16, 8};
+  packed.out = rows.view_on(bytes, bytes, results);
+  packed.out_global_scales = values;
+  EXPECT_EQ(allocations_of([&] { check(packed); }), 0);
+
+  ExpertPackParams pack;
+  pack.weights = pack.up_weights = experts.data();
+  pack.num_experts = 8;
+  pack.out = bytes;
+  EXPECT_EQ(allocations_of([&] { check(pack); }), 0);
+
+  ExpertDownParams down;
+  down.x = f32_matrix(values, 2, 8);
+  down.packed = {values, Format::kMxfp4, 4, 8};
+  down.num_experts = 8;
+  down.expert_offsets = integers;
+  down.out = f32_matrix(results, 2, 4);
+  EXPECT_EQ(allocations_of([&] { check(down); }), 0);
 
   HcHeadParams head;
   head.x = f32_matrix(values, 2, 8);

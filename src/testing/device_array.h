@@ -45,6 +45,11 @@ class DeviceArray {
     backend_->copy_to_device(data(), values.data(), size_bytes());
     backend_->synchronize();
   }
+  // Makes all elements poison again.
+  void poison() {
+    backend_->fill(data(), kPoisonByte, size_bytes());
+    backend_->synchronize();
+  }
   // The elements, after all work has finished. Fails the test if a guard was written to.
   std::vector<T> read() const {
     std::vector<T> values(static_cast<std::size_t>(count_));

@@ -246,6 +246,12 @@ MutableMatrixView DeviceMatrix::mutable_view() const {
 
 MatrixView DeviceMatrix::view() const { return mutable_view(); }
 
+void DeviceMatrix::poison() {
+  data_.poison();
+  block_scales_.poison();
+  global_scales_.poison();
+}
+
 HostMatrix DeviceMatrix::read() const {
   HostMatrix result = host_;
   result.data = data_.read();

@@ -76,6 +76,8 @@ class DeviceMatrix {
 
   MatrixView view() const;
   MutableMatrixView mutable_view() const;
+  // Makes all of it poison, padding included.
+  void poison();
   // The matrix as the device has it now. Fails the test if padding was written to.
   HostMatrix read() const;
   std::vector<float> values() const { return read().values(); }

@@ -1,0 +1,134 @@
+// The expert GEMMs give a row the same bits every time, alone and in batches of any size: those
+// that take other kernels and other widths of tile, those with rows to spare, beside crowded
+// experts.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "testing/cases/expert_gemm_cases.h"
+#include "testing/comparator.h"
+
+namespace dsv4::testing {
+namespace {
+
+// Both GEMMs, NVFP4 and MXFP4, every output format.
+std::vector<ExpertGemmCase> bits_cases(std::int64_t k, std::int64_t n) {
+  std::vector<ExpertGemmCase> cases;
+  for (const MatrixSpec& weights : {nvfp4_spec(), mxfp4_spec()}) {
+    for (const MatrixSpec& out : {bf16_spec(), f32_spec(), nvfp4_spec(true)}) {
+      for (const bool gate_up : {true, false}) {
+        if (!gate_up && out.format == Format::kNvfp4) continue;
+        ExpertGemmCase c;
+        c.name = weights.name + (gate_up ? " gate_up " : " down ") + out.name;
+        c.k = k;
+        c.n = n;
+        c.gate_up = gate_up;
+        c.by_token = false;
+        c.weight_spec = weights;
+        c.out_spec = out;
+        cases.push_back(c);
+      }
+    }
+  }
+  return cases;
+}
+
+TEST_EACH_BACKEND(ExpertGemmBits, SameOnEveryRun) {
+  const int repeats = backend.uses_host_memory() ? 20 : 1000;
+  for (ExpertGemmCase c : bits_cases(1056, 144)) {
+    for (const RowCounts& rows :
+         {RowCounts{3, 0, 5, 1}, RowCounts{40, 9, 33}, RowCounts{130, 70}}) {
+      if (backend.uses_host_memory() && rows[0] > 3) continue;
+      SCOPED_TRACE(c.name + " from " + std::to_string(rows[0]) + " rows");
+      c.expert_rows = rows;
+      const ExpertGemmInputs in(c);
+      DeviceExpertGemm gemm(backend, c, in);
+      const HostMatrix want = gemm.run();
+      for (int i = 1; i < repeats; ++i) {
+        const HostMatrix got = gemm.run();
+        ASSERT_EQ(got.data, want.data) << "run " << i;
+        ASSERT_EQ(got.block_scales, want.block_scales) << "run " << i;
+      }
+    }
+  }
+}
+
+// Rows of a batch by their numbers in a larger one, of each expert.
+using Picks = std::vector<std::vector<std::int64_t>>;
+
+// `count` rows of `rows`, from row `first` on, in steps that reach all of them.
+std::vector<std::int64_t> pick(std::int64_t count, std::int64_t rows, std::int64_t first) {
+  std::vector<std::int64_t> picked;
+  for (std::int64_t i = 0; i < count; ++i) picked.push_back((first + i * 7) % rows);
+  return picked;
+}
+
+struct Batch {
+  ExpertGemmCase c;
+  ExpertGemmInputs in;
+  std::vector<std::int64_t> rows;  // of the larger batch
+};
+
+Batch batch_of(const ExpertGemmCase& all, const ExpertGemmInputs& in, const Picks& picks,
+               std::int64_t spare_rows) {
+  Batch batch{all, in, {}};
+  batch.c.spare_rows = spare_rows;
+  batch.in.row_weights.clear();
+  for (std::size_t e = 0; e < picks.size(); ++e) {
+    batch.c.expert_rows[e] = static_cast<std::int64_t>(picks[e].size());
+    for (const std::int64_t row : picks[e]) batch.rows.push_back(in.expert_offsets[e] + row);
+    batch.in.expert_offsets[e + 1] = static_cast<std::int32_t>(batch.rows.size());
+  }
+  batch.in.x = HostMatrix(all.x_spec, batch.c.rows(), all.k);
+  for (std::size_t r = 0; r < batch.rows.size(); ++r) {
+    const HostMatrix x = in.x.row(batch.rows[r]);
+    std::copy(x.data.begin(), x.data.end(), batch.in.x.data.begin() + r * x.data.size());
+    if (all.gate_up) batch.in.row_weights.push_back(in.row_weights[batch.rows[r]]);
+  }
+  if (all.gate_up) batch.in.row_weights.resize(batch.c.rows(), std::nanf(""));
+  return batch;
+}
+
+void expect_same_rows(Backend& backend, const Batch& batch, const HostMatrix& want,
+                      const std::shared_ptr<DeviceExperts>& experts) {
+  const HostMatrix got = DeviceExpertGemm(backend, batch.c, batch.in, experts).run();
+  for (std::size_t r = 0; r < batch.rows.size(); ++r) {
+    const HostMatrix got_row = got.row(static_cast<std::int64_t>(r));
+    const HostMatrix want_row = want.row(batch.rows[r]);
+    ASSERT_EQ(got_row.data, want_row.data) << "row " << r;
+    ASSERT_EQ(got_row.block_scales, want_row.block_scales) << "row " << r;
+  }
+}
+
+TEST_EACH_BACKEND(ExpertGemmBits, SameAloneAndInBatchesOfAnySize) {
+  const bool on_host = backend.uses_host_memory();
+  std::vector<std::int64_t> sizes = {1, 2, 6, 7, 8, 9, 16, 17, 33, 64, 100};
+  if (!on_host) {
+    // Each width of tile up to 128, tiles of equal and of unequal width.
+    for (std::int64_t width = 24; width <= 128; width += 8) sizes.push_back(width);
+    for (const std::int64_t size : {41, 129, 200, 257, 300, 1000}) sizes.push_back(size);
+  }
+  for (ExpertGemmCase c : on_host ? bits_cases(96, 48) : bits_cases(1056, 144)) {
+    SCOPED_TRACE(c.name);
+    const std::int64_t rows = on_host ? 130 : 2000;
+    c.expert_rows = {rows, rows, rows};
+    const ExpertGemmInputs in(c);
+    const auto experts = std::make_shared<DeviceExperts>(backend, in.weights, in.up);
+    const HostMatrix want = DeviceExpertGemm(backend, c, in, experts).run();
+    for (const std::int64_t size : sizes) {
+      // Alone; with room for many more; beside an expert of two and one of many rows.
+      const std::pair<Picks, std::int64_t> batches[] = {
+          {{{}, pick(size, rows, size), {}}, 0},
+          {{{}, pick(size, rows, 3), {}}, 500},
+          {{pick(2, rows, 5), pick(size, rows, 11), pick(rows / 2, rows, 0)}, 0}};
+      for (const auto& [picks, spare_rows] : batches) {
+        SCOPED_TRACE(std::to_string(size) + " rows, " + std::to_string(picks[2].size()) +
+                     " beside, " + std::to_string(spare_rows) + " to spare");
+        expect_same_rows(backend, batch_of(c, in, picks, spare_rows), want, experts);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dsv4::testing
