@@ -33,6 +33,9 @@ std::string_view to_string(CudaCeiling ceiling) {
   return "?";
 }
 
+// A figure of the table, empty if there is none.
+std::string known(double us) { return us > 0 ? fmt::format("{:g}", us) : std::string(); }
+
 }  // namespace
 
 struct CudaBench::Measured {
@@ -88,9 +91,12 @@ void CudaBench::begin() {
       measured_->device.description(), ceiling(CudaCeiling::kRead) * 1e-12,
       ceiling(CudaCeiling::kCopy) * 1e-12, ceiling(CudaCeiling::kBf16) * 1e-12,
       ceiling(CudaCeiling::kFp8) * 1e-12);
-  fmt::print("{:<16} {:<16} {:<14} {:>6} {:>9} {:>9} {:>9} {:>7} {:>6} {:>7}\n", "op", "shape",
-             "format", "M", "us", "GB/s", "TFLOP/s", "binds", "share", "spread");
-  csv_ = "date,commit,gpu,driver,op,shape,format,m,us,spread,gb_per_s,tflop_per_s,ceiling,share\n";
+  fmt::print("{:<16} {:<16} {:<14} {:>6} {:>9} {:>9} {:>9} {:>7} {:>6} {:>7} {:>8} {:>8}\n", "op",
+             "shape", "format", "M", "us", "GB/s", "TFLOP/s", "binds", "share", "spread", "target",
+             "peer");
+  csv_ =
+      "date,commit,gpu,driver,op,shape,format,m,us,spread,gb_per_s,tflop_per_s,ceiling,share,"
+      "target_us,peer_us\n";
   for (const CudaCeiling which :
        {CudaCeiling::kRead, CudaCeiling::kCopy, CudaCeiling::kBf16, CudaCeiling::kFp8}) {
     const bool memory = which == CudaCeiling::kRead || which == CudaCeiling::kCopy;
@@ -114,10 +120,12 @@ void CudaBench::run(const CudaBenchmark& benchmark) {
   const double tensor_floor = benchmark.flops / ceiling(benchmark.tensor);
   const CudaCeiling binding = memory_floor >= tensor_floor ? benchmark.memory : benchmark.tensor;
   const double share = std::max(memory_floor, tensor_floor) / seconds;
-  fmt::print("{:<16} {:<16} {:<14} {:>6} {:>9.2f} {:>9.0f} {:>9.1f} {:>7} {:>5.1f}% {:>6.1f}%\n",
-             benchmark.op, benchmark.shape, benchmark.format, benchmark.m, seconds * 1e6,
-             benchmark.bytes / seconds * 1e-9, benchmark.flops / seconds * 1e-12,
-             to_string(binding), 100 * share, 100 * spread);
+  fmt::print(
+      "{:<16} {:<16} {:<14} {:>6} {:>9.2f} {:>9.0f} {:>9.1f} {:>7} {:>5.1f}% {:>6.1f}% {:>8} "
+      "{:>8}\n",
+      benchmark.op, benchmark.shape, benchmark.format, benchmark.m, seconds * 1e6,
+      benchmark.bytes / seconds * 1e-9, benchmark.flops / seconds * 1e-12, to_string(binding),
+      100 * share, 100 * spread, known(benchmark.target_us), known(benchmark.peer_us));
   std::fflush(stdout);
   ++num_rows_;
   add_csv(benchmark, seconds, spread, binding, share);
@@ -125,11 +133,12 @@ void CudaBench::run(const CudaBenchmark& benchmark) {
 
 void CudaBench::add_csv(const CudaBenchmark& benchmark, double seconds, double spread,
                         CudaCeiling binding, double share) {
-  csv_ += fmt::format("{:%Y-%m-%d},{},{},{},{},{},{},{},{:.3f},{:.4f},{:.1f},{:.2f},{},{:.4f}\n",
-                      fmt::gmtime(std::time(nullptr)), options_.commit, measured_->device.name,
-                      measured_->device.driver, benchmark.op, benchmark.shape, benchmark.format,
-                      benchmark.m, seconds * 1e6, spread, benchmark.bytes / seconds * 1e-9,
-                      benchmark.flops / seconds * 1e-12, to_string(binding), share);
+  csv_ += fmt::format(
+      "{:%Y-%m-%d},{},{},{},{},{},{},{},{:.3f},{:.4f},{:.1f},{:.2f},{},{:.4f},{},{}\n",
+      fmt::gmtime(std::time(nullptr)), options_.commit, measured_->device.name,
+      measured_->device.driver, benchmark.op, benchmark.shape, benchmark.format, benchmark.m,
+      seconds * 1e6, spread, benchmark.bytes / seconds * 1e-9, benchmark.flops / seconds * 1e-12,
+      to_string(binding), share, known(benchmark.target_us), known(benchmark.peer_us));
 }
 
 void CudaBench::finish() {
@@ -147,6 +156,7 @@ void run_cuda_bench(const CudaBenchOptions& options) {
   bench.begin();
   bench_cuda_copy(bench);
   bench_cuda_quantize(bench);
+  bench_cuda_moe(bench);
   bench.finish();
 }
 

@@ -36,6 +36,8 @@ struct CudaBenchmark {
   CudaCeiling memory = CudaCeiling::kRead;  // kCopy: the row writes about as much as it reads
   CudaCeiling tensor = CudaCeiling::kBf16;  // of `flops`
   std::int64_t num_sets = 1;                // input sets that calls rotate over, as sets_for()
+  double target_us = 0;                     // what we want; 0: no target
+  double peer_us = 0;                       // what the op file's peer takes; 0: not known
   // Empty if the output agrees with the reference, on sampled rows where it is large, else what
   // does not. Runs before the row is timed.
   std::function<std::string()> check;
@@ -81,5 +83,6 @@ void run_cuda_bench(const CudaBenchOptions& options);
 // Registered by the op files, called in order of this list.
 void bench_cuda_copy(CudaBench& bench);
 void bench_cuda_quantize(CudaBench& bench);
+void bench_cuda_moe(CudaBench& bench);
 
 }  // namespace dsv4::bench

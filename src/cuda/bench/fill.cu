@@ -37,9 +37,9 @@ struct NormalE4m3 {
 };
 struct RandomByte {
   std::uint64_t seed;
-  std::uint8_t and_mask;
+  std::uint8_t and_mask, or_mask;
   __device__ std::uint8_t operator()(std::int64_t i) const {
-    return static_cast<std::uint8_t>(hash(seed, i)) & and_mask;
+    return static_cast<std::uint8_t>((hash(seed, i) & and_mask) | or_mask);
   }
 };
 
@@ -67,8 +67,9 @@ void fill_normal_bf16(void* to, std::int64_t count, std::uint64_t seed) {
 void fill_normal_e4m3(void* to, std::int64_t count, std::uint64_t seed) {
   launch_fill<std::uint8_t>(to, count, NormalE4m3{seed});
 }
-void fill_random_bytes(void* to, std::int64_t bytes, std::uint64_t seed, std::uint8_t and_mask) {
-  launch_fill<std::uint8_t>(to, bytes, RandomByte{seed, and_mask});
+void fill_random_bytes(void* to, std::int64_t bytes, std::uint64_t seed, std::uint8_t and_mask,
+                       std::uint8_t or_mask) {
+  launch_fill<std::uint8_t>(to, bytes, RandomByte{seed, and_mask, or_mask});
 }
 
 }  // namespace dsv4::cuda
