@@ -150,19 +150,20 @@ class ExpertBench {
     cuda::fill_normal_bf16(x_, x_rows * gemm_.k, 3);
     out_ = reinterpret_cast<std::uint16_t*>(allocate(inputs_, rows * gemm_.n * 2));
     // Few tokens reach so few experts that these would stay in the L2: other routings in turn, for
-    // one token none with an expert of the one before.
-    const std::int64_t least = tokens <= 8 ? 8 : 2;
-    const auto num_sets = std::max(
-        least, bench_.sets_for(expert_bytes() * kExpertsPerToken * std::min<double>(tokens, 8)));
+    // one token none with an expert of another. Eight are also enough for their number of experts
+    // to be near its mean.
+    const std::int64_t num_sets = tokens <= 128 ? 8 : 2;
     testing::Random random(4);
-    ExpertTokens before(static_cast<std::size_t>(gemm_.num_experts));
+    ExpertTokens used(static_cast<std::size_t>(gemm_.num_experts));
     for (std::int64_t i = 0; i < num_sets; ++i) {
       ExpertTokens experts = route(tokens, gemm_.num_experts, routing, random);
-      while (tokens == 1 && share_an_expert(experts, before)) {
+      while (tokens == 1 && share_an_expert(experts, used)) {
         experts = route(tokens, gemm_.num_experts, routing, random);
       }
       sets_.push_back(make_set(experts, random, tokens));
-      before = std::move(experts);
+      for (std::size_t e = 0; e < experts.size(); ++e) {
+        used[e].insert(used[e].end(), experts[e].begin(), experts[e].end());
+      }
     }
   }
 

@@ -34,8 +34,9 @@ std::vector<ExpertGemmCase> bits_cases(std::int64_t k, std::int64_t n) {
 }
 
 TEST_EACH_BACKEND(ExpertGemmBits, SameOnEveryRun) {
-  const int repeats = backend.uses_host_memory() ? 20 : 1000;
   for (ExpertGemmCase c : bits_cases(1056, 144)) {
+    const bool often = !backend.uses_host_memory() && c.out_spec.format == Format::kBf16;
+    const int repeats = often ? 1000 : 20;
     for (const RowCounts& rows :
          {RowCounts{3, 0, 5, 1}, RowCounts{40, 9, 33}, RowCounts{130, 70}}) {
       if (backend.uses_host_memory() && rows[0] > 3) continue;
@@ -69,9 +70,10 @@ struct Batch {
   std::vector<std::int64_t> rows;  // of the larger batch
 };
 
-Batch batch_of(const ExpertGemmCase& all, const ExpertGemmInputs& in, const Picks& picks,
-               std::int64_t spare_rows) {
-  Batch batch{all, in, {}};
+// `all` with the inputs `in`; `without_rows`: the same inputs, but for x.
+Batch batch_of(const ExpertGemmCase& all, const ExpertGemmInputs& in,
+               const ExpertGemmInputs& without_rows, const Picks& picks, std::int64_t spare_rows) {
+  Batch batch{all, without_rows, {}};
   batch.c.spare_rows = spare_rows;
   batch.in.row_weights.clear();
   for (std::size_t e = 0; e < picks.size(); ++e) {
@@ -80,9 +82,10 @@ Batch batch_of(const ExpertGemmCase& all, const ExpertGemmInputs& in, const Pick
     batch.in.expert_offsets[e + 1] = static_cast<std::int32_t>(batch.rows.size());
   }
   batch.in.x = HostMatrix(all.x_spec, batch.c.rows(), all.k);
+  const std::int64_t x_bytes = data_bytes(all.x_spec.format, in.x.row_stride);
   for (std::size_t r = 0; r < batch.rows.size(); ++r) {
-    const HostMatrix x = in.x.row(batch.rows[r]);
-    std::copy(x.data.begin(), x.data.end(), batch.in.x.data.begin() + r * x.data.size());
+    std::copy_n(in.x.data.begin() + batch.rows[r] * x_bytes, x_bytes,
+                batch.in.x.data.begin() + static_cast<std::int64_t>(r) * x_bytes);
     if (all.gate_up) batch.in.row_weights.push_back(in.row_weights[batch.rows[r]]);
   }
   if (all.gate_up) batch.in.row_weights.resize(batch.c.rows(), std::nanf(""));
@@ -113,6 +116,8 @@ TEST_EACH_BACKEND(ExpertGemmBits, SameAloneAndInBatchesOfAnySize) {
     const std::int64_t rows = on_host ? 130 : 2000;
     c.expert_rows = {rows, rows, rows};
     const ExpertGemmInputs in(c);
+    ExpertGemmInputs without_rows = in;
+    without_rows.x = HostMatrix(c.x_spec, 0, c.k);
     const auto experts = std::make_shared<DeviceExperts>(backend, in.weights, in.up);
     const HostMatrix want = DeviceExpertGemm(backend, c, in, experts).run();
     for (const std::int64_t size : sizes) {
@@ -120,11 +125,11 @@ TEST_EACH_BACKEND(ExpertGemmBits, SameAloneAndInBatchesOfAnySize) {
       const std::pair<Picks, std::int64_t> batches[] = {
           {{{}, pick(size, rows, size), {}}, 0},
           {{{}, pick(size, rows, 3), {}}, 500},
-          {{pick(2, rows, 5), pick(size, rows, 11), pick(rows / 2, rows, 0)}, 0}};
+          {{pick(2, rows, 5), pick(size, rows, 11), pick(rows / 5, rows, 0)}, 0}};
       for (const auto& [picks, spare_rows] : batches) {
         SCOPED_TRACE(std::to_string(size) + " rows, " + std::to_string(picks[2].size()) +
                      " beside, " + std::to_string(spare_rows) + " to spare");
-        expect_same_rows(backend, batch_of(c, in, picks, spare_rows), want, experts);
+        expect_same_rows(backend, batch_of(c, in, without_rows, picks, spare_rows), want, experts);
       }
     }
   }
