@@ -30,7 +30,17 @@ class CudaBackend final : public Backend {
   void fill(void* to, std::uint8_t byte, std::int64_t bytes, DeviceStream stream) override;
   void synchronize(DeviceStream stream) override;
 
+  using AllOps::supports;
+  Support supports(const ExpertPackParams& p) const override;
+  Support supports(const ExpertGateUpParams& p) const override;
+  Support supports(const ExpertDownParams& p) const override;
+  std::int64_t packed_bytes(const ExpertPackParams& p) const override;
+
  private:
+  void compute(const ExpertPackParams& p, const OpContext& context) override;
+  void compute(const ExpertGateUpParams& p, const OpContext& context) override;
+  void compute(const ExpertDownParams& p, const OpContext& context) override;
+
   std::byte* allocate_bytes(std::int64_t bytes) override;
   // Waits for the device first: work that is queued may still use the memory.
   void free_bytes(std::byte* data, std::int64_t bytes) noexcept override;
