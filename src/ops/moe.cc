@@ -97,6 +97,7 @@ void check(const ExpertPackParams& p) {
   };
   check_like_first("ExpertPackParams.weights", p.weights);
   if (p.up_weights != nullptr) check_like_first("ExpertPackParams.up_weights", p.up_weights);
+  check_pointer("ExpertPackParams.out", p.out, "[packed_bytes]");
 }
 
 Cost cost(const ExpertPackParams& p) {

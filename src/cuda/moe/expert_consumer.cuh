@@ -46,11 +46,14 @@ class ExpertConsumer {
 #pragma unroll
       for (float& sum : sums) sum = 0;
       const int last_stage = multiply(tile, sums);
+      if constexpr (!Epilogue::kTakesRowWeights) release(last_stage);
       if (slab < args_.slabs) {
         epilogue.store(args_, tile, slab, row_factors, shared_.row_weights[last_stage], sums);
       }
-      __syncwarp();
-      release(last_stage);  // only now: its row weights are read
+      if constexpr (Epilogue::kTakesRowWeights) {  // only now are they read
+        __syncwarp();
+        release(last_stage);
+      }
     }
   }
 
@@ -60,6 +63,7 @@ class ExpertConsumer {
   static constexpr int kTokensOffset =
       kStageBytes - Shape::kStageChunks * Shape::kMaxTokenChunkBytes;
   static constexpr int kGroups = 4 / Shape::kGroupSteps;  // of a chunk
+  static constexpr int kBuffers = Shape::kPending + 1;    // of fragments
 
   struct PackedChunk {
     std::uint32_t words[4];
@@ -84,7 +88,7 @@ class ExpertConsumer {
   // Adds all products of the tile to the sums; gives back its last stage, not yet released.
   __device__ __forceinline__ int multiply(const ExpertTile& tile,
                                           float (&sums)[Shape::kMaxTile / 2]) {
-    std::uint32_t fragments[2][Shape::kGroupSteps][4];
+    std::uint32_t fragments[kBuffers][Shape::kGroupSteps][4];
     int last_stage = 0;
     const int num_stages = args_.chunks / Shape::kStageChunks;
 #pragma unroll 1
@@ -105,7 +109,7 @@ class ExpertConsumer {
         }
         unrolled<kGroups>([&](auto group_idx) {
           constexpr int kGroup = decltype(group_idx)::value;
-          auto& a = fragments[(c * kGroups + kGroup) % 2];
+          auto& a = fragments[(c * kGroups + kGroup) % kBuffers];
           unrolled<Shape::kGroupSteps>([&](auto step) {
             constexpr int i = decltype(step)::value, kStep = kGroup * Shape::kGroupSteps + i;
             decode_fragments(chunks[c % 2].words[kStep],

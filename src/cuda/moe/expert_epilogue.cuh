@@ -20,31 +20,46 @@ __device__ __forceinline__ std::uint32_t movmatrix_trans(std::uint32_t fragment)
   return transposed;
 }
 
-// Writes element (row 8 i + 2c + h of the tile, column `col` + g) = values[h], as the thread with g
-// and c holds it, if it is one of the tile's rows and of `cols` columns, all of them even.
-__device__ __forceinline__ void store_eight(const MutableMatrixView& out, const ExpertTile& tile,
-                                            int i, std::int64_t col, const float (&values)[2]) {
-  const int g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
-  if (out.format == Format::kBf16) {
-    // Transposed, a thread has two neighbouring columns of one row, and four of them 16 bytes.
-    const std::uint32_t pair = movmatrix_trans(cvt_bf16x2(values[0], values[1]));
-    if (8 * i + g >= tile.rows || col + 2 * c >= out.cols) return;
-    auto* const row =
-        static_cast<std::uint16_t*>(out.data) + (tile.row + 8 * i + g) * out.row_stride;
-    *reinterpret_cast<std::uint32_t*>(row + col + 2 * c) = pair;
-    return;
+// Where a thread writes: eight neighbouring columns `col` .. of eight rows at a time.
+class RowWriter {
+ public:
+  __device__ __forceinline__ RowWriter(const MutableMatrixView& out, const ExpertTile& tile,
+                                       std::int64_t col)
+      : is_bf16_(out.format == Format::kBf16), rows_(tile.rows) {
+    const int g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
+    // Transposed, a thread has two neighbouring BF16 of row g, four of them 16 bytes. In FP32 it
+    // keeps column g of rows 2c and 2c + 1.
+    row_ = is_bf16_ ? g : 2 * c;
+    const std::int64_t first = col + (is_bf16_ ? 2 * c : g);
+    if (first >= out.cols) rows_ = 0;
+    row_bytes_ = data_bytes(out.format, out.row_stride);
+    at_ = static_cast<std::byte*>(out.data) + (tile.row + row_) * row_bytes_ +
+          data_bytes(out.format, first);
   }
-  if (col + g >= out.cols) return;
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int r = 8 * i + 2 * c + h;
-    if (r >= tile.rows) return;
-    static_cast<float*>(out.data)[(tile.row + r) * out.row_stride + col + g] = values[h];
+
+  // Rows 8 i .. 8 i + 7 of the tile; values are rows 8 i + 2c and the next of column g.
+  __device__ __forceinline__ void store(int i, float first, float second) const {
+    std::byte* const at = at_ + 8 * i * row_bytes_;
+    if (is_bf16_) {
+      const std::uint32_t pair = movmatrix_trans(cvt_bf16x2(first, second));
+      if (8 * i + row_ < rows_) *reinterpret_cast<std::uint32_t*>(at) = pair;
+    } else {
+      if (8 * i + row_ < rows_) *reinterpret_cast<float*>(at) = first;
+      if (8 * i + row_ + 1 < rows_) *reinterpret_cast<float*>(at + row_bytes_) = second;
+    }
   }
-}
+
+ private:
+  bool is_bf16_;
+  int rows_;
+  int row_;
+  std::int64_t row_bytes_;
+  std::byte* at_;
+};
 
 template <class Shape>
 struct DownEpilogue {
+  static constexpr bool kTakesRowWeights = false;
   struct Shared {};
   Shared& shared;
 
@@ -53,18 +68,19 @@ struct DownEpilogue {
                                         const float (&sums)[Shape::kMaxTile / 2]) const {
     const std::int64_t col =
         static_cast<std::int64_t>(slab) * kSlabRows + threadIdx.x % 128 / 32 * 16;
+    const RowWriter lower(args.out, tile, col), upper(args.out, tile, col + 8);
 #pragma unroll
     for (int i = 0; i < Shape::kMaxTile / 8; ++i) {
       if (8 * i >= tile.rows) break;
-      store_eight(args.out, tile, i, col, {sums[4 * i] * factors[0], sums[4 * i + 1] * factors[0]});
-      store_eight(args.out, tile, i, col + 8,
-                  {sums[4 * i + 2] * factors[1], sums[4 * i + 3] * factors[1]});
+      lower.store(i, sums[4 * i] * factors[0], sums[4 * i + 1] * factors[0]);
+      upper.store(i, sums[4 * i + 2] * factors[1], sums[4 * i + 3] * factors[1]);
     }
   }
 };
 
 template <class Shape>
 struct GateUpEpilogue {
+  static constexpr bool kTakesRowWeights = true;
   struct Shared {
     float amax[Shape::kWarpgroups][4][Shape::kMaxTile];  // of a warp's 8 neurons, for each token
   };
@@ -76,6 +92,7 @@ struct GateUpEpilogue {
                                         float (&sums)[Shape::kMaxTile / 2]) const {
     const std::int64_t neuron = slab * (kSlabRows / 2) + threadIdx.x % 128 / 32 * 8;
     const bool to_nvfp4 = args.out.format == Format::kNvfp4;
+    const RowWriter writer(args.out, tile, neuron);
 #pragma unroll
     for (int i = 0; i < Shape::kMaxTile / 8; ++i) {
       if (8 * i >= tile.rows) break;
@@ -91,7 +108,7 @@ struct GateUpEpilogue {
         sums[4 * i] = values[0];
         sums[4 * i + 1] = values[1];
       } else {
-        store_eight(args.out, tile, i, neuron, values);
+        writer.store(i, values[0], values[1]);
       }
     }
     if (to_nvfp4) store_nvfp4(args, tile, neuron, sums);

@@ -48,7 +48,7 @@ struct ExpertGemmShape {
   static constexpr int kStages = kStages_;
   static constexpr int kProducerWarps = kProducerWarps_;
   static constexpr int kCtas = kCtas_;  // on one SM
-  // wgmma steps of a commit group, whose fragments of A are held at once, twice.
+  // wgmma steps of a commit group, whose fragments of A are held at once.
   static constexpr int kGroupSteps = kGroupSteps_;
   static constexpr int kPending = kPending_;  // groups in flight while the next is decoded
   // Registers of a thread after the exchange between warps; 0: none is made.
@@ -59,8 +59,8 @@ struct ExpertGemmShape {
   static constexpr int kMaxTokenChunkBytes = kMaxTile * kChunkCols * 2;
   static_assert(kMaxTile % 8 == 0 && kMaxTile <= 128);
   static_assert(kChunkMultiple % kStageChunks == 0);
-  // Fragments alternate between two buffers, so a stage starts with the first.
-  static_assert(kStageChunks * 4 / kGroupSteps % 2 == 0);
+  // Fragments go round kPending + 1 buffers, and every stage starts with the first.
+  static_assert(kStageChunks * 4 / kGroupSteps % (kPending + 1) == 0);
 };
 
 // Widths of tile that a kernel has: to 16, to 48, to 128 tokens.

@@ -66,17 +66,18 @@ class ExpertProducer {
   static constexpr int kStageBytes = stage_bytes<Shape, kQuantBlock>();
   static constexpr int kTokensOffset =
       kStageBytes - Shape::kStageChunks * Shape::kMaxTokenChunkBytes;
-  // A warp copies kPieces pieces of 16 bytes of each of kRowsAtOnce rows, kRounds times. Four warps
-  // step by 8 rows, so a lane's rows all have the same swizzle, and their offsets stay in
-  // registers.
+  // A warp copies kPieces pieces of 16 bytes of each of kRowsAtOnce rows, kRounds times. Of several
+  // warps each lane keeps the offsets of its rows, kRowStep apart, in registers.
   static constexpr int kStagePieces = Shape::kStageChunks * 8;
-  static constexpr int kPieces = Shape::kProducerWarps == 4 ? 16 : kStagePieces;
+  static constexpr bool kOffsetsInRegisters = Shape::kProducerWarps > 1;
+  static constexpr int kPieces = kOffsetsInRegisters ? 16 : kStagePieces;
   static constexpr int kRounds = kStagePieces / kPieces;
   static constexpr int kRowsAtOnce = 32 / kPieces;
   static constexpr int kRowStep = Shape::kProducerWarps * kRowsAtOnce;
-  static constexpr bool kOffsetsInRegisters = kRowStep == 8;
   static constexpr int kLaneRows = kOffsetsInRegisters ? Shape::kMaxTile / kRowStep : 1;
+  static constexpr int kSwizzles = kRowStep < 8 ? 8 / kRowStep : 1;  // that a lane's rows have
   static_assert(kStagePieces % kPieces == 0 && kPieces <= 32);
+  static_assert(!kOffsetsInRegisters || Shape::kMaxTile % kRowStep == 0);
 
   __device__ void find_rows(const ExpertTile& tile) {
     sync_producers();  // nobody reads the last tile's offsets any more
@@ -126,11 +127,14 @@ class ExpertProducer {
       const std::byte* const x = args_.x + s * (Shape::kStageChunks * kChunkCols * 2);
       const std::uint32_t tokens = shared_address(stage) + kTokensOffset;
       if constexpr (kOffsetsInRegisters) {
-        const std::uint32_t to = tokens + place(first_row, piece);
+        std::uint32_t to[kSwizzles];
+#pragma unroll
+        for (int i = 0; i < kSwizzles; ++i) to[i] = tokens + place(first_row + i * kRowStep, piece);
 #pragma unroll
         for (int i = 0; i < kLaneRows; ++i) {
           if (i * kRowStep >= tile.rows) break;
-          copy_row(to + i * kRowStep * 128, x + offsets[i], bytes);
+          copy_row(to[i % kSwizzles] + i / kSwizzles * (kSwizzles * kRowStep * 128), x + offsets[i],
+                   bytes);
         }
       } else {
         for (int r = first_row; r < tile.rows; r += kRowStep) {
