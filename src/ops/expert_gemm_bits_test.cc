@@ -107,8 +107,8 @@ TEST_EACH_BACKEND(ExpertGemmBits, SameAloneAndInBatchesOfAnySize) {
   const bool on_host = backend.uses_host_memory();
   std::vector<std::int64_t> sizes = {1, 2, 6, 7, 8, 9, 16, 17, 33, 64, 100};
   if (!on_host) {
-    // Each width of tile up to 128, tiles of equal and of unequal width.
-    for (std::int64_t width = 24; width <= 128; width += 8) sizes.push_back(width);
+    // Each width of tile that wgmma has, tiles of equal and of unequal width.
+    for (std::int64_t width = 24; width <= 256; width += 8) sizes.push_back(width);
     for (const std::int64_t size : {41, 129, 200, 257, 300, 1000}) sizes.push_back(size);
   }
   for (ExpertGemmCase c : on_host ? bits_cases(96, 48) : bits_cases(1056, 144)) {

@@ -1,0 +1,135 @@
+// The expert GEMMs on a GPU: what they refuse and in which words, and operands past 2^31 elements
+// and up to 4 GiB. Arithmetic: ops/expert_gemm_test.cc and its neighbours, on every backend.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "cuda/cuda_test.h"
+#include "cuda/moe/moe.h"
+#include "testing/cases/expert_gemm_cases.h"
+
+namespace dsv4::cuda {
+namespace {
+
+using testing::DeviceArray;
+using testing::DeviceExpertGemm;
+using testing::ExpertGemmCase;
+using testing::ExpertGemmInputs;
+using ::testing::HasSubstr;
+using testing::HostMatrix;
+
+using ExpertGemmSizeTest = CudaTest;
+
+// Params over no memory: `supports` looks at shapes only.
+ExpertDownParams down_params() {
+  static const std::byte nothing{};
+  ExpertDownParams p;
+  p.packed = {&nothing, Format::kNvfp4, 64, 32};
+  p.x = bf16_matrix(static_cast<const std::uint16_t*>(nullptr), 4, 32);
+  p.out = bf16_matrix(static_cast<std::uint16_t*>(nullptr), 4, 64);
+  p.num_experts = 3;
+  return p;
+}
+
+TEST(ExpertGemmSupport, RefusalsSayWhatIsWrong) {
+  EXPECT_TRUE(supports_expert_down(down_params()));
+  const auto reason = [](auto change) {
+    ExpertDownParams p = down_params();
+    change(p);
+    return supports_expert_down(p).reason;
+  };
+  using P = ExpertDownParams;
+  EXPECT_THAT(reason([](P& p) { p.packed = {}; }), HasSubstr("weights must be packed"));
+  EXPECT_THAT(reason([](P& p) { p.x.format = Format::kF32; }), HasSubstr("x is F32, must be BF16"));
+  EXPECT_THAT(reason([](P& p) { p.x.row_stride = 36; }), HasSubstr("x.row_stride is 36"));
+  EXPECT_THAT(reason([](P& p) { p.out.row_stride = 68; }), HasSubstr("68 from row to row"));
+  EXPECT_THAT(reason([](P& p) { p.num_experts = 1025; }), HasSubstr("1025 experts, at most 1024"));
+  EXPECT_EQ(reason([](P& p) { p.num_experts = 1024; }), "");
+
+  const HostMatrix bf16(testing::bf16_spec(), 16, 16), nvfp4(testing::nvfp4_spec(), 16, 16);
+  ExpertPackParams pack;
+  pack.num_experts = 1;
+  MatrixView view = nvfp4.view();
+  pack.weights = &view;
+  EXPECT_TRUE(supports_expert_pack(pack));
+  view = bf16.view();
+  EXPECT_THAT(supports_expert_pack(pack).reason, HasSubstr("weights are BF16"));
+}
+
+// The last row of the largest x gives the same bits as in a small one; one row more is refused.
+TEST_F(ExpertGemmSizeTest, XOfFourGib) {
+  ExpertGemmCase c;
+  c.expert_rows = {2, 3};
+  c.k = 7168;
+  c.n = 48;
+  c.x_spec = testing::bf16_spec();
+  const ExpertGemmInputs in(c);
+  DeviceExpertGemm gemm(backend(), c, in);
+  const HostMatrix want = gemm.run();
+
+  const std::int64_t rows = std::numeric_limits<std::uint32_t>::max() / (2 * c.k);
+  const DeviceBuffer x = backend().allocate(rows * 2 * c.k);
+  backend().fill(x.data(), testing::kPoisonByte, x.size_bytes(), {});
+  std::vector<std::int32_t> row_tokens;
+  for (const std::int32_t token : in.row_tokens) {
+    row_tokens.push_back(static_cast<std::int32_t>(rows - 1 - token));
+    backend().copy_to_device(x.data() + (rows - 1 - token) * 2 * c.k,
+                             in.x.data.data() + token * 2 * c.k, 2 * c.k, {});
+  }
+  const DeviceArray<std::int32_t> tokens(backend(), row_tokens);
+  gemm.gate_up.x = bf16_matrix(x.as<const std::uint16_t>(), rows, c.k);
+  gemm.gate_up.row_tokens = tokens.data();
+  EXPECT_EQ(gemm.run().data, want.data);
+  ++gemm.gate_up.x.rows;
+  EXPECT_THAT(backend().supports(gemm.gate_up).reason, HasSubstr("more than 4 GiB"));
+}
+
+TEST_F(ExpertGemmSizeTest, OutputsPast2To31Elements) {
+  ExpertGemmCase c;
+  c.gate_up = false;
+  c.expert_rows = {3, 5};
+  c.k = 16;
+  c.n = 8192;
+  c.x_spec = testing::bf16_spec();
+  const ExpertGemmInputs in(c);
+  DeviceExpertGemm gemm(backend(), c, in);
+  const HostMatrix want = gemm.run();
+
+  // The same rows as the last of each expert.
+  const std::int64_t ends[] = {269000, 270000};
+  static_assert(268997 * std::int64_t{8192} > std::int64_t{1} << 31);
+  std::vector<std::int64_t> at;
+  for (int e = 0; e < 2; ++e) {
+    for (std::int64_t r = 0; r < c.expert_rows[e]; ++r)
+      at.push_back(ends[e] - c.expert_rows[e] + r);
+  }
+  const std::int64_t x_bytes = 2 * c.k, out_bytes = 2 * c.n;
+  std::vector<std::uint8_t> x(static_cast<std::size_t>(ends[1] * x_bytes));
+  for (std::size_t r = 0; r < at.size(); ++r) {
+    std::copy_n(in.x.data.begin() + static_cast<std::int64_t>(r) * x_bytes, x_bytes,
+                x.begin() + at[r] * x_bytes);
+  }
+  const DeviceArray<std::uint8_t> device_x(backend(), x);
+  const DeviceArray<std::int32_t> offsets(
+      backend(), {0, static_cast<std::int32_t>(ends[0]), static_cast<std::int32_t>(ends[1])});
+  const DeviceBuffer out = backend().allocate(ends[1] * out_bytes);
+  gemm.down.x = bf16_matrix(reinterpret_cast<const std::uint16_t*>(device_x.data()), ends[1], c.k);
+  gemm.down.expert_offsets = offsets.data();
+  gemm.down.out = bf16_matrix(out.as<std::uint16_t>(), ends[1], c.n);
+  testing::run_op(backend(), gemm.down);
+  std::vector<std::uint8_t> got(want.data.size());
+  for (std::size_t r = 0; r < at.size(); ++r) {
+    backend().copy_to_host(got.data() + static_cast<std::int64_t>(r) * out_bytes,
+                           out.data() + at[r] * out_bytes, out_bytes, {});
+  }
+  backend().synchronize({});
+  EXPECT_EQ(got, want.data);
+}
+
+}  // namespace
+}  // namespace dsv4::cuda
