@@ -8,19 +8,23 @@ set -uo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: gpu_check.sh [--only tests|sanitizer|bench]... [--out DIR] [--bench-filter TEXT]
-  --only           some of the parts tests, sanitizer and bench; all by default
-  --out            where logs and CSV files go; gpu-check-out by default
-  --bench-filter   only benchmark rows whose name has this
+usage: gpu_check.sh [--only tests|sanitizer|bench]... [--out DIR] [--sanitizer-filter PATTERN]
+                    [--bench-filter TEXT]
+  --only               some of the parts tests, sanitizer and bench; all by default
+  --out                where logs and CSV files go; gpu-check-out by default
+  --sanitizer-filter   cases of ops_test under the sanitizers, such as 'Quantize/cuda.*'; by default all on
+                       cuda, which takes long
+  --bench-filter       only benchmark rows whose name has this
 Exit codes: 0 all is well, 1 something failed, 2 bad usage.
 TEXT
 }
 
-parts=() out=gpu-check-out bench_filter=
+parts=() out=gpu-check-out bench_filter='' sanitizer_ops='*/cuda.*'
 while (($#)); do
   case "$1" in
     --only) parts+=("${2-}"); shift 2 || { usage >&2; exit 2; } ;;
     --out) out=${2-}; shift 2 || { usage >&2; exit 2; } ;;
+    --sanitizer-filter) sanitizer_ops=${2-}; shift 2 || { usage >&2; exit 2; } ;;
     --bench-filter) bench_filter=${2-}; shift 2 || { usage >&2; exit 2; } ;;
     -h | --help) usage; exit 0 ;;
     *) echo "gpu_check: unknown argument '$1'" >&2; usage >&2; exit 2 ;;
@@ -97,10 +101,10 @@ run_sanitizer() {
   fi
   export PATH=$PATH:$toolkit/bin
   for tool in memcheck racecheck synccheck; do
-    run_tests sanitizer "$tool cuda_test" 300 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+    run_tests sanitizer "$tool cuda_test" 1800 compute-sanitizer --tool "$tool" --error-exitcode 9 \
       ./cuda_test --gtest_filter="$sanitizer_filter"
-    run_tests sanitizer "$tool ops_test" 300 compute-sanitizer --tool "$tool" --error-exitcode 9 \
-      ./ops_test --gtest_filter="$ops_filter"
+    run_tests sanitizer "$tool ops_test" 1800 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+      ./ops_test --gtest_filter="$sanitizer_ops"
   done
 }
 

@@ -148,8 +148,15 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(rows["sanitizer", "compute-sanitizer"][1], "1")
         self.assertEqual(rows["bench", "dsv4_bench"][3], "exit code 1: it does not agree")
 
+    def test_the_sanitizers_cases_can_be_chosen(self):
+        self.stub(self.bundle / "ops_test", f'echo "$1" >>"{self.root}/filters"; {PASSES}')
+        self.assertEqual(self.check("--only", "sanitizer", "--sanitizer-filter", "Rope/cuda.*")[0], 0)
+        self.assertEqual(self.check("--only", "sanitizer")[0], 0)
+        filters = (self.root / "filters").read_text().splitlines()
+        self.assertEqual(filters, ["--gtest_filter=Rope/cuda.*"] * 3 + ["--gtest_filter=*/cuda.*"] * 3)
+
     def test_bad_usage_is_2(self):
-        for arguments in (["--frobnicate"], ["--only", "luck"], ["--only"], ["--out"]):
+        for arguments in (["--frobnicate"], ["--only", "luck"], ["--only"], ["--out"], ["--sanitizer-filter"]):
             self.assertEqual(self.check(*arguments)[0], 2, arguments)
 
 
