@@ -97,24 +97,24 @@ void expect_exact_sums(CudaBackend& backend) {
   if constexpr (kN > 8) expect_exact_sums<kN - 8>(backend);
 }
 
-TEST_F(WgmmaTest, EveryWidthGivesExactSums) { expect_exact_sums<128>(backend()); }
+TEST_F(WgmmaTest, EveryWidthGivesExactSums) { expect_exact_sums<160>(backend()); }
 
 // What batch invariance rests on: the sum of a column does not depend on the instruction's width.
 template <int kN>
 void expect_bits_of_the_widest(CudaBackend& backend, const std::vector<float>& widest) {
   SCOPED_TRACE(kN);
   const std::vector<float> out =
-      product<kN>(backend, random_bf16(kRows * kK, false, 3), random_bf16(128 * kK, false, 4));
+      product<kN>(backend, random_bf16(kRows * kK, false, 3), random_bf16(160 * kK, false, 4));
   for (int row = 0; row < kRows; ++row) {
-    for (int n = 0; n < kN; ++n) ASSERT_EQ(out[row * kN + n], widest[row * 128 + n]) << n;
+    for (int n = 0; n < kN; ++n) ASSERT_EQ(out[row * kN + n], widest[row * 160 + n]) << n;
   }
   if constexpr (kN > 8) expect_bits_of_the_widest<kN - 8>(backend, widest);
 }
 
 TEST_F(WgmmaTest, BitsDoNotDependOnTheWidth) {
   const std::vector<float> widest =
-      product<128>(backend(), random_bf16(kRows * kK, false, 3), random_bf16(128 * kK, false, 4));
-  expect_bits_of_the_widest<120>(backend(), widest);
+      product<160>(backend(), random_bf16(kRows * kK, false, 3), random_bf16(160 * kK, false, 4));
+  expect_bits_of_the_widest<152>(backend(), widest);
 }
 
 }  // namespace

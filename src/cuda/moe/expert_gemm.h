@@ -57,19 +57,21 @@ struct ExpertGemmShape {
 
   static constexpr int kThreads = kWarpgroups * 128 + kProducerWarps * 32;
   static constexpr int kMaxTokenChunkBytes = kMaxTile * kChunkCols * 2;
-  static_assert(kMaxTile % 8 == 0 && kMaxTile <= 128);
+  static_assert(kMaxTile % 8 == 0 && kMaxTile <= 160);
   static_assert(kChunkMultiple % kStageChunks == 0);
   // Fragments go round kPending + 1 buffers, and every stage starts with the first.
   static_assert(kStageChunks * 4 / kGroupSteps % (kPending + 1) == 0);
 };
 
-// Widths of tile that a kernel has: to 16, to 48, to 128 tokens.
+// The kernels, by the tokens that a tile can have:
 //   few: one slab a CTA, three CTAs an SM: the weights' bytes bind
 //   some: four slabs a CTA share the tokens
 //   many: the same, with room for the sums of 128 tokens
+//   wide: three slabs, for experts of somewhat more than 128, which would be two narrow tiles
 using FewTokens = ExpertGemmShape<1, 16, 4, 4, 1, 3, 4, 1>;
 using SomeTokens = ExpertGemmShape<4, 48, 4, 3, 4, 1, 4, 1>;
 using ManyTokens = ExpertGemmShape<4, 128, 2, 4, 4, 1, 2, 0, 112, 32>;
+using WideTokens = ExpertGemmShape<3, 160, 2, 3, 4, 1, 2, 0, 152, 40>;
 
 // Bytes of shared memory of a CTA.
 template <class Shape, int kQuantBlock>

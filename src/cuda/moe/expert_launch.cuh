@@ -85,8 +85,10 @@ void launch_for_rows(const char* name, const ExpertGemmArgs& args, cudaStream_t 
     launch_shape<FewTokens, kQuantBlock, Epilogue<FewTokens>>(name, args, stream);
   } else if (rows <= 40) {
     launch_shape<SomeTokens, kQuantBlock, Epilogue<SomeTokens>>(name, args, stream);
-  } else {
+  } else if (rows <= 116 || rows > 150) {
     launch_shape<ManyTokens, kQuantBlock, Epilogue<ManyTokens>>(name, args, stream);
+  } else {
+    launch_shape<WideTokens, kQuantBlock, Epilogue<WideTokens>>(name, args, stream);
   }
 }
 

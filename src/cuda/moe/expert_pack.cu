@@ -164,6 +164,7 @@ Support supports_expert_pack(const ExpertPackParams& p) {
 
 std::int64_t expert_packed_bytes(const ExpertPackParams& p) {
   const MatrixView& first = p.weights[0];
+  if (!is_packed(first.format)) return 0;
   return p.num_experts *
          ExpertLayout::of(first.format, first.rows, first.cols, p.up_weights != nullptr)
              .expert_bytes();
