@@ -47,80 +47,80 @@ struct Wgmma;
 #define DSV4_NAMES_1 "%0, %1, %2, %3"
 #define DSV4_NAMES_2 \
   DSV4_NAMES_1       \
-      ", "           \
-      "%4, %5, %6, %7"
+  ", "               \
+  "%4, %5, %6, %7"
 #define DSV4_NAMES_3 \
   DSV4_NAMES_2       \
-      ", "           \
-      "%8, %9, %10, %11"
+  ", "               \
+  "%8, %9, %10, %11"
 #define DSV4_NAMES_4 \
   DSV4_NAMES_3       \
-      ", "           \
-      "%12, %13, %14, %15"
+  ", "               \
+  "%12, %13, %14, %15"
 #define DSV4_NAMES_5 \
   DSV4_NAMES_4       \
-      ", "           \
-      "%16, %17, %18, %19"
+  ", "               \
+  "%16, %17, %18, %19"
 #define DSV4_NAMES_6 \
   DSV4_NAMES_5       \
-      ", "           \
-      "%20, %21, %22, %23"
+  ", "               \
+  "%20, %21, %22, %23"
 #define DSV4_NAMES_7 \
   DSV4_NAMES_6       \
-      ", "           \
-      "%24, %25, %26, %27"
+  ", "               \
+  "%24, %25, %26, %27"
 #define DSV4_NAMES_8 \
   DSV4_NAMES_7       \
-      ", "           \
-      "%28, %29, %30, %31"
+  ", "               \
+  "%28, %29, %30, %31"
 #define DSV4_NAMES_9 \
   DSV4_NAMES_8       \
-      ", "           \
-      "%32, %33, %34, %35"
+  ", "               \
+  "%32, %33, %34, %35"
 #define DSV4_NAMES_10 \
   DSV4_NAMES_9        \
-      ", "            \
-      "%36, %37, %38, %39"
+  ", "                \
+  "%36, %37, %38, %39"
 #define DSV4_NAMES_11 \
   DSV4_NAMES_10       \
-      ", "            \
-      "%40, %41, %42, %43"
+  ", "                \
+  "%40, %41, %42, %43"
 #define DSV4_NAMES_12 \
   DSV4_NAMES_11       \
-      ", "            \
-      "%44, %45, %46, %47"
+  ", "                \
+  "%44, %45, %46, %47"
 #define DSV4_NAMES_13 \
   DSV4_NAMES_12       \
-      ", "            \
-      "%48, %49, %50, %51"
+  ", "                \
+  "%48, %49, %50, %51"
 #define DSV4_NAMES_14 \
   DSV4_NAMES_13       \
-      ", "            \
-      "%52, %53, %54, %55"
+  ", "                \
+  "%52, %53, %54, %55"
 #define DSV4_NAMES_15 \
   DSV4_NAMES_14       \
-      ", "            \
-      "%56, %57, %58, %59"
+  ", "                \
+  "%56, %57, %58, %59"
 #define DSV4_NAMES_16 \
   DSV4_NAMES_15       \
-      ", "            \
-      "%60, %61, %62, %63"
+  ", "                \
+  "%60, %61, %62, %63"
 #define DSV4_NAMES_17 \
   DSV4_NAMES_16       \
-      ", "            \
-      "%64, %65, %66, %67"
+  ", "                \
+  "%64, %65, %66, %67"
 #define DSV4_NAMES_18 \
   DSV4_NAMES_17       \
-      ", "            \
-      "%68, %69, %70, %71"
+  ", "                \
+  "%68, %69, %70, %71"
 #define DSV4_NAMES_19 \
   DSV4_NAMES_18       \
-      ", "            \
-      "%72, %73, %74, %75"
+  ", "                \
+  "%72, %73, %74, %75"
 #define DSV4_NAMES_20 \
   DSV4_NAMES_19       \
-      ", "            \
-      "%76, %77, %78, %79"
+  ", "                \
+  "%76, %77, %78, %79"
 #define DSV4_SUMS_1 DSV4_SUMS(0)
 #define DSV4_SUMS_2 DSV4_SUMS_1, DSV4_SUMS(4)
 #define DSV4_SUMS_3 DSV4_SUMS_2, DSV4_SUMS(8)
