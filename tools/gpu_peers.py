@@ -159,7 +159,7 @@ def main(argv):
         return 1
     shape_text = "E{}xN{}xK{}".format(*args.shape)
     with open(args.csv, "a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
         for kind in ("BF16", "FP8"):
             weights = make_weights(torch, kind, args.shape)
             for tokens in (int(t) for t in args.tokens.split(",")):
