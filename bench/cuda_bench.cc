@@ -156,6 +156,7 @@ void run_cuda_bench(const CudaBenchOptions& options) {
   bench.begin();
   bench_cuda_copy(bench);
   bench_cuda_quantize(bench);
+  bench_cuda_swiglu(bench);
   bench_cuda_moe(bench);
   bench.finish();
 }

@@ -83,6 +83,7 @@ void run_cuda_bench(const CudaBenchOptions& options);
 // Registered by the op files, called in order of this list.
 void bench_cuda_copy(CudaBench& bench);
 void bench_cuda_quantize(CudaBench& bench);
+void bench_cuda_swiglu(CudaBench& bench);
 void bench_cuda_moe(CudaBench& bench);
 
 }  // namespace dsv4::bench

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "bench/cuda_bench.h"
+#include "bench/cuda_rows.h"
 #include "cuda/bench/fill.h"
 #include "ops/quantize.h"
 #include "reference/reference_backend.h"
@@ -14,24 +15,6 @@ namespace {
 
 using testing::HostMatrix;
 using testing::MatrixSpec;
-
-// A copy of a device matrix's row [1, cols] in host memory.
-HostMatrix row_from(Backend& backend, const HostMatrix& shape, const MatrixView& m,
-                    std::int64_t row) {
-  HostMatrix host(shape.spec, 1, m.cols);
-  const auto copy = [&](void* to, const void* from, std::int64_t bytes, std::int64_t rows_before) {
-    if (bytes == 0) return;
-    backend.copy_to_host(to, static_cast<const std::byte*>(from) + rows_before * bytes, bytes);
-  };
-  copy(host.data.data(), m.data, static_cast<std::int64_t>(host.data.size()), row);
-  copy(host.block_scales.data(), m.block_scales,
-       static_cast<std::int64_t>(host.block_scales.size()), row);
-  if (m.global_scale_stride == 1) {
-    copy(host.global_scales.data(), m.global_scales, sizeof(float), row);
-  }
-  backend.synchronize();
-  return host;
-}
 
 // About the largest magnitude of the inputs / 2688.
 constexpr float kStaticScale = 3.5f / 2688;

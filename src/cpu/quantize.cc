@@ -1,5 +1,5 @@
-// Quantisation of rows: blocks and their scales in the places of the output; the bytes are those of
-// the encoders (encode.h).
+// Quantisation of rows, or of their SwiGLU: blocks and their scales in the places of the output;
+// the bytes are those of the encoders (encode.h).
 #include "ops/quantize.h"
 
 #include <algorithm>
@@ -8,16 +8,18 @@
 #include "cpu/encode.h"
 #include "cpu/matmul.h"
 #include "numerics/nvfp4.h"
+#include "numerics/silu.h"
 
 namespace dsv4 {
 namespace {
 
 // The global scale of row `row` of values x, stored where the output has one a row.
-float row_global_scale(const cpu::EncodeKernels& kernels, const QuantizeParams& p, std::int64_t row,
+template <class Params>
+float row_global_scale(const cpu::EncodeKernels& kernels, const Params& p, std::int64_t row,
                        const float* x) {
   float global_scale = 0;
   if (p.static_global_scales == nullptr) {
-    global_scale = nvfp4_global_scale(kernels.amax(x, p.x.cols));
+    global_scale = nvfp4_global_scale(kernels.amax(x, p.out.cols));
   } else {
     global_scale =
         p.static_global_scales[p.global_scale_idx == nullptr ? 0 : p.global_scale_idx[row]];
@@ -26,7 +28,9 @@ float row_global_scale(const cpu::EncodeKernels& kernels, const QuantizeParams& 
   return global_scale;
 }
 
-void quantize_row(const cpu::EncodeKernels& kernels, const QuantizeParams& p, std::int64_t row,
+// Quantises x [cols] into row `row` of either op's output.
+template <class Params>
+void quantize_row(const cpu::EncodeKernels& kernels, const Params& p, std::int64_t row,
                   const float* x) {
   const MutableMatrixView& out = p.out;
   auto* codes = static_cast<std::uint8_t*>(out.data) + data_bytes(out.format, out.row_stride) * row;
@@ -71,6 +75,39 @@ void CpuBackend::compute(const QuantizeParams& p, const OpContext& context) {
     float* const x = values + thread_idx * row_floats;
     for (std::int64_t row = begin; row < end; ++row) {
       dot_.decode_row(source, p.row_idx == nullptr ? row : p.row_idx[row], x);
+      quantize_row(kernels, p, row, x);
+    }
+  });
+}
+
+std::int64_t CpuBackend::workspace_bytes(const SwigluQuantizeParams& p) const {
+  cpu::Scratch scratch(nullptr);
+  scratch.take<float>(pool_.num_threads() * 2 * cpu::padded(p.out.cols));
+  return scratch.bytes();
+}
+
+// SwiGLU is an element at a time: bits of the reference before speed, and no layer of the model
+// takes this op.
+void CpuBackend::compute(const SwigluQuantizeParams& p, const OpContext& context) {
+  if (p.out.cols == 0) return;
+  const std::int64_t rows = cpu::active_rows(p.row_count, p.out.rows);
+  const std::int64_t row_floats = cpu::padded(p.out.cols);
+  float* const values =
+      cpu::Scratch(context.workspace).take<float>(pool_.num_threads() * 2 * row_floats);
+  const cpu::EncodeKernels& kernels = cpu::encode_kernels(targets_);
+  const cpu::Source gate_source = cpu::make_source(p.gate, *tables_);
+  const cpu::Source up_source = cpu::make_source(p.up, *tables_);
+  const std::int64_t grain = std::max<std::int64_t>(1, 1024 / p.out.cols);
+  pool_.parallel_for(rows, grain, [&](std::int64_t begin, std::int64_t end, int thread_idx) {
+    float* const x = values + thread_idx * 2 * row_floats;
+    float* const up = x + row_floats;
+    for (std::int64_t row = begin; row < end; ++row) {
+      dot_.decode_row(gate_source, row, x);
+      dot_.decode_row(up_source, row, up);
+      const float row_weight = p.row_weights == nullptr ? 1.0f : p.row_weights[row];
+      for (std::int64_t i = 0; i < p.out.cols; ++i) {
+        x[i] = swiglu(x[i], up[i], p.swiglu_limit, row_weight);
+      }
       quantize_row(kernels, p, row, x);
     }
   });

@@ -31,12 +31,16 @@ class CudaBackend final : public Backend {
   void synchronize(DeviceStream stream) override;
 
   using AllOps::supports;
+  Support supports(const QuantizeParams& p) const override;
+  Support supports(const SwigluQuantizeParams& p) const override;
   Support supports(const ExpertPackParams& p) const override;
   Support supports(const ExpertGateUpParams& p) const override;
   Support supports(const ExpertDownParams& p) const override;
   std::int64_t packed_bytes(const ExpertPackParams& p) const override;
 
  private:
+  void compute(const QuantizeParams& p, const OpContext& context) override;
+  void compute(const SwigluQuantizeParams& p, const OpContext& context) override;
   void compute(const ExpertPackParams& p, const OpContext& context) override;
   void compute(const ExpertGateUpParams& p, const OpContext& context) override;
   void compute(const ExpertDownParams& p, const OpContext& context) override;

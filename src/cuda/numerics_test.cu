@@ -19,6 +19,7 @@
 #include "numerics/fp8_block.h"
 #include "numerics/mxfp4.h"
 #include "numerics/nvfp4.h"
+#include "numerics/silu.h"
 #include "testing/codec_oracle.h"
 
 namespace dsv4 {
@@ -64,6 +65,14 @@ struct DecodedCode {
 DSV4_HOST_DEVICE std::uint32_t product_bits(float product) {
   return f32_magnitude_bits(product) > kF32InfinityBits ? kF32QuietNanBits : f32_bits(product);
 }
+
+struct SiluF32 {
+  using Input = std::uint32_t;
+  using Output = std::uint32_t;
+  DSV4_HOST_DEVICE Output operator()(Input bits) const {
+    return product_bits(silu(f32_from_bits(bits)));
+  }
+};
 
 // A 16-bit word: decoded whole as BF16, as a code in its low and a block scale in its high byte.
 struct DecodeWord {
@@ -184,6 +193,10 @@ using CudaNumerics = cuda::CudaTest;
 
 TEST_F(CudaNumerics, EncodingFp32GivesTheHostsBits) {
   expect_same_bits_as_host<EncodeF32>(backend(), f32_patterns());
+}
+
+TEST_F(CudaNumerics, SiluGivesTheHostsBits) {
+  expect_same_bits_as_host<SiluF32>(backend(), f32_patterns());
 }
 
 TEST_F(CudaNumerics, DecodingEveryCodeAndScaleGivesTheHostsBits) {

@@ -21,6 +21,7 @@ class HostBackend : public Backend {
   using AllOps::supports;
   // All that `check` accepts, but for packed experts: these ops read weights as they are.
   Support supports(const QuantizeParams&) const final { return {}; }
+  Support supports(const SwigluQuantizeParams&) const final { return {}; }
   Support supports(const LinearParams&) const final { return {}; }
   Support supports(const EmbeddingParams&) const final { return {}; }
   Support supports(const RmsNormParams&) const final { return {}; }

@@ -51,8 +51,9 @@ struct PackedExperts {
 
 // out[r] = silu(min(gate, L)) * clamp(up, -L, L) * row_weights[r], for every row r of expert e,
 // with gate = W_gate[e] x, up = W_up[e] x in FP32 (k ascending; reference in FP64, rounded once to
-// FP32). The clamp comes before silu, on gate from above only; the routing weight before the down
-// GEMM. Rows at and past expert_offsets[num_experts] are inactive.
+// FP32; SwiGLU after that by the FP32 steps of numerics/silu.h in the reference, any order of
+// about as many roundings elsewhere). The clamp comes before silu, on gate from above only; the
+// routing weight before the down GEMM. Rows at and past expert_offsets[num_experts] are inactive.
 struct ExpertGateUpParams {
   static constexpr std::string_view kOpName = "expert_gate_up";
   MatrixView x;  // [rows or tokens, hidden]

@@ -1,4 +1,4 @@
-// quantize.h: rows of FP32 or BF16 values to a block-quantised format.
+// quantize.h: rows of FP32 or BF16 values, or of their SwiGLU, to a block-quantised format.
 #pragma once
 
 #include <cstdint>
@@ -31,5 +31,28 @@ struct QuantizeParams {
 };
 void check(const QuantizeParams& p);
 Cost cost(const QuantizeParams& p);
+
+// out = quantize(h), with h[r, i] = swiglu(gate[r, i], up[r, i], swiglu_limit, row_weights[r]) of
+// numerics/silu.h, each step rounded to FP32: the bytes are the same on every backend. Formats,
+// scales, rounding and rows as in QuantizeParams, with h for x; the global scale index of an
+// expert-major row is its expert. A NaN or infinity in gate or up spoils its own row only.
+//
+// For engines that have gate and up from a GEMM of their own, as the two halves of its output's
+// columns or as two matrices. The model's own path is expert_gate_up (moe.h), which activates the
+// rows itself.
+struct SwigluQuantizeParams {
+  static constexpr std::string_view kOpName = "swiglu_quantize";
+  MatrixView gate;                     // [rows, cols], kF32 or kBf16
+  MatrixView up;                       // [rows, cols], format of gate
+  float swiglu_limit = 0;              // 0: no clamp
+  const float* row_weights = nullptr;  // [rows]; null: 1
+  MutableMatrixView out;               // [rows, cols], kE4m3, kMxfp4 or kNvfp4
+  E2m1Rounding rounding = E2m1Rounding::kNearestEven;
+  const float* static_global_scales = nullptr;
+  const std::int32_t* global_scale_idx = nullptr;  // [rows]
+  const std::int32_t* row_count = nullptr;         // [1] active rows; null: all
+};
+void check(const SwigluQuantizeParams& p);
+Cost cost(const SwigluQuantizeParams& p);
 
 }  // namespace dsv4

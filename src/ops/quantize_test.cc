@@ -15,7 +15,6 @@
 #include "testing/codec_oracle.h"
 #include "testing/comparator.h"
 #include "testing/golden_codecs.h"
-#include "testing/refusals.h"
 
 namespace dsv4::testing {
 namespace {
@@ -165,6 +164,28 @@ TEST_EACH_BACKEND(Quantize, MatchesGoldenTensors) {
   }
 }
 
+// Every finite BF16, in blocks of like magnitude and, read down the columns, of all magnitudes.
+TEST_EACH_BACKEND(Quantize, EveryBf16Value) {
+  std::vector<float> neighbours, strangers;
+  for (std::uint32_t i = 0; i < 65536; ++i) {
+    const float value = decode_bf16(static_cast<std::uint16_t>(i));
+    neighbours.push_back(std::isfinite(value) ? value : 0);
+  }
+  for (std::size_t i = 0; i < 65536; ++i) strangers.push_back(neighbours[i % 256 * 256 + i / 256]);
+  for (const MatrixSpec& out : {fp8_spec(1, 128, DType::kE8M0), mxfp4_spec(), nvfp4_spec(true)}) {
+    SCOPED_TRACE(out.name);
+    QuantizeCase c{"bf16", 512, 128, bf16_spec(), out};
+    for (const std::vector<float>& values : {neighbours, strangers}) {
+      const HostMatrix x(c.x, c.rows, c.cols, values);
+      expect_same_matrix(run_quantize(backend, c, x), quantize_ref(c, x));
+    }
+    if (out.format != Format::kNvfp4) continue;
+    c.static_global_scales = {1e-3f};
+    const HostMatrix x(c.x, c.rows, c.cols, neighbours);
+    expect_same_matrix(run_quantize(backend, c, x), quantize_ref(c, x));
+  }
+}
+
 TEST_EACH_BACKEND(Quantize, ScaleAtThePowerOfTwoBoundary) {
   // 448 * 2^k is the last amax under scale 2^k; the next FP32 above needs 2^(k+1).
   const float last = 448.0f * 0x1p-3f;
@@ -254,6 +275,26 @@ TEST_EACH_BACKEND(Quantize, ARowDoesNotDependOnTheOthers) {
   }
 }
 
+// A backend may take many rows in another way than few. Some blocks are zero, some tiny.
+TEST_EACH_BACKEND(Quantize, ManyRowsGiveTheSameBytesAsFew) {
+  for (const bool is_static : {false, true}) {
+    QuantizeCase c = nvfp4_case(1030, 2048 + 32);
+    c.x = bf16_spec();
+    if (is_static) c.static_global_scales = {0.01f};
+    std::vector<float> values = quantize_values(c);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (i / 16 % 11 == 3) values[i] = 0;
+      if (i / 16 % 13 == 5) values[i] *= 1e-6f;
+    }
+    const HostMatrix x(c.x, c.rows, c.cols, values);
+    const HostMatrix got = run_quantize(backend, c, x);
+    expect_same_matrix(got, run_quantize(reference_backend(), c, x));
+    for (const std::int64_t row : {0, 1, 1029}) {
+      expect_same_matrix(run_quantize(backend, c, x.row(row)), got.row(row));
+    }
+  }
+}
+
 TEST_EACH_BACKEND(Quantize, ANanOrInfinityStaysInItsRow) {
   for (const MatrixSpec& out : {fp8_spec(1, 128, DType::kE8M0), mxfp4_spec(), nvfp4_spec(true)}) {
     SCOPED_TRACE(out.name);
@@ -299,92 +340,6 @@ TEST_EACH_BACKEND(Quantize, StaticScaleWithoutOneARowIsNotCopied) {
   c.static_global_scales = {0.5f};
   const HostMatrix got = run_quantize(backend, c, HostMatrix(c.x, 2, 16, normal_values(1, 32)));
   EXPECT_TRUE(std::isnan(got.global_scales[0]));
-}
-
-// A valid call over host memory that nothing reads.
-struct QuantizeCall {
-  HostMatrix x{f32_spec(), 2, 64};
-  HostMatrix out{nvfp4_spec(true), 2, 64};
-  QuantizeParams params;
-  QuantizeCall() {
-    params.x = x.view();
-    params.out = out.mutable_view();
-    check(params);
-  }
-};
-
-TEST(QuantizeRefuses, ShapesThatDoNotMatch) {
-  QuantizeCall call;
-  call.params.x.rows = 3;
-  expect_refused(call.params, {"QuantizeParams.out.rows", "2", "x.rows = 3"});
-  call = {};
-  call.params.x.cols = 48;
-  expect_refused(call.params, {"QuantizeParams.out.cols", "64", "x.cols = 48"});
-  call = {};
-  call.params.x.row_stride = 63;
-  expect_refused(call.params, {"QuantizeParams.x.row_stride", "63", "at least cols = 64"});
-  call = {};
-  call.params.x.rows = -1;
-  expect_refused(call.params, {"QuantizeParams.x.rows", "-1", "at least 0"});
-}
-
-TEST(QuantizeRefuses, FormatsItDoesNotWrite) {
-  QuantizeCall call;
-  call.params.out.format = Format::kF32;
-  expect_refused(call.params, {"QuantizeParams.out.format", "F32", "FP8, MXFP4, NVFP4"});
-  call = {};
-  call.params.x.format = Format::kE4m3;
-  expect_refused(call.params, {"QuantizeParams.x.format", "FP8", "F32, BF16"});
-}
-
-TEST(QuantizeRefuses, ColumnsNotAMultipleOfTheQuantBlock) {
-  QuantizeCall call;
-  call.params.x.cols = 40;
-  call.params.out.cols = 40;
-  expect_refused(call.params, {"QuantizeParams.out.cols", "40", "multiple of 16"});
-}
-
-TEST(QuantizeRefuses, ScalesOfAnotherLayout) {
-  QuantizeCall call;
-  call.params.out.scale_dtype = DType::kF32;
-  expect_refused(call.params, {"QuantizeParams.out.scale_dtype", "F32", "F8_E4M3"});
-  call = {};
-  call.params.out.block_cols = 32;
-  expect_refused(call.params, {"QuantizeParams.out.block_cols", "32", "16"});
-  call = {};
-  call.params.out.scale_stride = 3;
-  expect_refused(call.params, {"QuantizeParams.out.scale_stride", "3", "4 scales"});
-  call = {};
-  call.params.out.block_scales = nullptr;
-  expect_refused(call.params, {"QuantizeParams.out.block_scales", "null"});
-  HostMatrix tiles(fp8_spec(128, 128, DType::kE8M0), 2, 64);
-  call.params.out = tiles.mutable_view();
-  expect_refused(call.params, {"QuantizeParams.out.block_rows", "128", "must be 1"});
-  HostMatrix f32_scales(fp8_spec(1, 128, DType::kF32), 2, 64);
-  call.params.out = f32_scales.mutable_view();
-  expect_refused(call.params, {"QuantizeParams.out.scale_dtype", "F32", "F8_E8M0"});
-}
-
-TEST(QuantizeRefuses, GlobalScalesThatCannotBeStored) {
-  QuantizeCall call;
-  call.params.out.global_scale_stride = 0;
-  expect_refused(call.params, {"QuantizeParams.out.global_scale_stride", "0", "a row = 1"});
-  call = {};
-  const std::int32_t idx[] = {0, 0};
-  call.params.global_scale_idx = idx;
-  expect_refused(call.params, {"QuantizeParams.global_scale_idx", "static_global_scales"});
-  call = {};
-  HostMatrix mxfp4(mxfp4_spec(), 2, 64);
-  const float scale = 1;
-  call.params.out = mxfp4.mutable_view();
-  call.params.static_global_scales = &scale;
-  expect_refused(call.params, {"QuantizeParams.static_global_scales", "MXFP4"});
-}
-
-TEST(QuantizeCost, CountsBytesOfCodesAndScales) {
-  const QuantizeCall call;
-  EXPECT_EQ(cost(call.params).bytes_read, 2 * 64 * 4);
-  EXPECT_EQ(cost(call.params).bytes_written, 2 * (32 + 4 + 4));
 }
 
 }  // namespace

@@ -2,10 +2,10 @@
 #include "ops/moe.h"
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "numerics/nvfp4.h"
+#include "numerics/silu.h"
 #include "reference/reference_backend.h"
 #include "reference/rows.h"
 
@@ -22,16 +22,6 @@ std::vector<float> expert_inputs(const MatrixView& x, const std::int32_t* row_to
     decode_matrix_row(x, source, inputs.data() + (r - begin) * x.cols);
   }
   return inputs;
-}
-
-// silu(min(gate, limit)) * clamp(up, -limit, limit) * row_weight; a NaN stays NaN.
-float swiglu(float gate, float up, float limit, float row_weight) {
-  if (limit > 0) {
-    gate = std::min(gate, limit);
-    up = std::clamp(up, -limit, limit);
-  }
-  const double silu = gate / (1 + std::exp(-static_cast<double>(gate)));
-  return static_cast<float>(silu * up * row_weight);
 }
 
 // Writes values [inter] into row `row` of p.out, a row of expert `expert`.

@@ -1,7 +1,8 @@
-// Quantisation of rows, block by block, with the encoders of numerics/.
+// Quantisation of rows, or of their SwiGLU, block by block, with the encoders of numerics/.
 #include "numerics/fp8_block.h"
 #include "numerics/mxfp4.h"
 #include "numerics/nvfp4.h"
+#include "numerics/silu.h"
 #include "reference/reference_backend.h"
 #include "reference/rows.h"
 
@@ -9,10 +10,11 @@ namespace dsv4 {
 namespace {
 
 // The global scale of row `row`, stored where the output has one a row.
-float row_global_scale(const QuantizeParams& p, std::int64_t row, const std::vector<float>& x) {
+template <class Params>
+float row_global_scale(const Params& p, std::int64_t row, const std::vector<float>& x) {
   float global_scale = 0;
   if (p.static_global_scales == nullptr) {
-    global_scale = nvfp4_global_scale(amax(x.data(), p.x.cols));
+    global_scale = nvfp4_global_scale(amax(x.data(), p.out.cols));
   } else {
     global_scale =
         p.static_global_scales[p.global_scale_idx == nullptr ? 0 : p.global_scale_idx[row]];
@@ -21,9 +23,10 @@ float row_global_scale(const QuantizeParams& p, std::int64_t row, const std::vec
   return global_scale;
 }
 
-void quantize_row(const QuantizeParams& p, std::int64_t row) {
+// Quantises x [cols] into row `row` of either op's output.
+template <class Params>
+void quantize_row(const Params& p, std::int64_t row, const std::vector<float>& x) {
   const MutableMatrixView& out = p.out;
-  const std::vector<float> x = decoded_row(p.x, p.row_idx == nullptr ? row : p.row_idx[row]);
   auto* codes = static_cast<std::uint8_t*>(out.data) + data_bytes(out.format, out.row_stride) * row;
   auto* scales = static_cast<std::uint8_t*>(out.block_scales) + out.scale_stride * row;
   const float global_scale = out.format == Format::kNvfp4 ? row_global_scale(p, row, x) : 1.0f;
@@ -50,7 +53,23 @@ void quantize_row(const QuantizeParams& p, std::int64_t row) {
 void ReferenceBackend::compute(const QuantizeParams& p, const OpContext&) {
   if (p.x.cols == 0) return;
   const std::int64_t rows = active_rows(p.row_count, p.out.rows);
-  for (std::int64_t row = 0; row < rows; ++row) quantize_row(p, row);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    quantize_row(p, row, decoded_row(p.x, p.row_idx == nullptr ? row : p.row_idx[row]));
+  }
+}
+
+void ReferenceBackend::compute(const SwigluQuantizeParams& p, const OpContext&) {
+  if (p.out.cols == 0) return;
+  const std::int64_t rows = active_rows(p.row_count, p.out.rows);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    std::vector<float> x = decoded_row(p.gate, row);
+    const std::vector<float> up = decoded_row(p.up, row);
+    const float row_weight = p.row_weights == nullptr ? 1.0f : p.row_weights[row];
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      x[i] = swiglu(x[i], up[i], p.swiglu_limit, row_weight);
+    }
+    quantize_row(p, row, x);
+  }
 }
 
 }  // namespace dsv4

@@ -18,6 +18,7 @@ class ReferenceBackend : public HostBackend {
   // One file an op family: linear.cc, attention.cc, ... Scratch is small and allocated where it is
   // needed: the one liberty taken with the rule that an op allocates nothing.
   void compute(const QuantizeParams& p, const OpContext& context) override;
+  void compute(const SwigluQuantizeParams& p, const OpContext& context) override;
   void compute(const LinearParams& p, const OpContext& context) override;
   void compute(const EmbeddingParams& p, const OpContext& context) override;
   void compute(const RmsNormParams& p, const OpContext& context) override;
