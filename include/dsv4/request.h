@@ -66,7 +66,7 @@ struct Request {
 
 struct TokenLogprob {
   TokenId token = -1;
-  float logprob = 0;  // natural logarithm; NaN if the logit was no number
+  float logprob = 0;  // natural logarithm; NaN if no logit of the model is above -infinity
 };
 
 // One drawn token. `text` is what it completes: whole UTF-8 characters, empty while a character or
@@ -99,9 +99,9 @@ struct FinishEvent {
   Usage usage;
 };
 
-// The irregular end: kBadCheckpoint (logits that are no numbers), kBadRequest (logit_bias forbids
-// every token), kOverloaded (sessions hold all memory), kOutOfMemory, what a device may throw, and
-// kInternal for an exception that is no Error.
+// The irregular end: kBadCheckpoint (a logit that is NaN, or all of -infinity), kBadRequest
+// (logit_bias forbids every token), kOverloaded (sessions hold all memory), kOutOfMemory, what a
+// device may throw, and kInternal for an exception that is no Error.
 struct ErrorEvent {
   ErrorCode code = ErrorCode::kInternal;
   std::string message;

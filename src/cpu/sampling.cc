@@ -33,15 +33,15 @@ const float* logits_of(const SamplingParams& p, std::int64_t row) {
   return static_cast<const float*>(p.logits.data) + row * p.logits.row_stride;
 }
 
-// The highest number above -inf, ties to the lower id; -1 if there is none.
+// The highest logit above -inf, ties to the lower id; -1 if there is none, or a NaN.
 std::int32_t highest(const float* logits, std::int64_t vocab) {
   std::int32_t best = -1;
   float largest = -std::numeric_limits<float>::infinity();
   for (std::int64_t id = 0; id < vocab; ++id) {
-    if (logits[id] > largest) {
-      largest = logits[id];
-      best = static_cast<std::int32_t>(id);
-    }
+    if (logits[id] <= largest) continue;  // one comparison finds what is higher and what is NaN
+    if (std::isnan(logits[id])) return -1;
+    largest = logits[id];
+    best = static_cast<std::int32_t>(id);
   }
   return best;
 }

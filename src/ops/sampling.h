@@ -22,8 +22,8 @@ struct SamplingRow {
 // Candidates are ordered by descending logit, ties to the lower id; top_k cuts first, then the
 // softmax at `temperature` (FP64, in that order), then top_p and min_p; the draw is
 // uniform_draw(seed, position) times the sum of what is left. So a token depends on its row, seed
-// and position only. Logits of +inf are equally likely and leave nothing to the others. A NaN logit
-// is never chosen; a row without any number above -inf gives token
+// and position only. Logits of +inf are equally likely and leave nothing to the others.
+// A row with a NaN logit, which only damage can make, or without any logit above -inf gives token
 // -1 and logprob NaN.
 struct SamplingParams {
   static constexpr std::string_view kOpName = "sampling";

@@ -8,10 +8,12 @@
 namespace dsv4 {
 namespace {
 
-// Token ids with a number above -inf, by descending logit, ties to the lower id.
+// Token ids with a logit above -inf, by descending logit, ties to the lower id; none if any logit
+// is NaN.
 std::vector<std::int32_t> ordered_candidates(const std::vector<float>& logits) {
   std::vector<std::int32_t> ids;
   for (std::size_t id = 0; id < logits.size(); ++id) {
+    if (std::isnan(logits[id])) return {};
     if (logits[id] > -std::numeric_limits<float>::infinity()) {
       ids.push_back(static_cast<std::int32_t>(id));
     }

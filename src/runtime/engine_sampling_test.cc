@@ -1,14 +1,19 @@
 // Every sampling option through the public API: it reaches the draw, and in the sense that
 // dsv4/request.h gives it.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "runtime/engine_fixtures.h"
+#include "testing/golden_copy.h"
 
 namespace dsv4 {
 namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 class EngineSamplingTest : public testing::Test {
  protected:
@@ -140,6 +145,43 @@ TEST_F(EngineSamplingTest, LogitBiasIsAdded) {
   request.sampling.logit_bias = {{plain[0], -100.0f}};
   EXPECT_EQ(tokens_of(request), want);
   EXPECT_NE(want, plain);
+}
+
+TEST_F(EngineSamplingTest, ABiasThatForbidsAllIsTheCallersError) {
+  Request request = story(1);
+  for (TokenId token = 0; token < static_cast<TokenId>(engine->info().vocab_size); ++token) {
+    request.sampling.logit_bias[token] = -kInfinity;
+  }
+  const Answer answer = collect(engine->submit(request));
+  ASSERT_TRUE(answer.error);
+  EXPECT_EQ(answer.error->code, ErrorCode::kBadRequest);
+  EXPECT_THAT(answer.error->message,
+              testing::AllOf(testing::HasSubstr("position " + std::to_string(prompt.size()) + ":"),
+                             testing::HasSubstr("forbid all")));
+}
+
+// Also where the request forbids the token itself, whatever of the row comes to the host.
+TEST(EngineOfDamagedWeights, ANanLogitEndsTheRequestWithItsPosition) {
+  const TestFolder folder;
+  constexpr TokenId kDamaged = 2047;
+  write_nano_with_nan_logit(folder.path(), kDamaged);
+  EngineOptions options = nano_engine_options();
+  options.model_dir = folder.path();
+  const auto engine = Engine::open(options);
+  const std::vector<TokenId> prompt = greedy_cases()[0].prompt;
+  std::vector<Request> requests(4, nano_request(prompt, 4));
+  requests[1].sampling.temperature = 1;
+  requests[2].logprobs = 3;
+  requests[3].sampling.logit_bias = {{kDamaged, -kInfinity}};
+  for (const Request& request : requests) {
+    const Answer answer = collect(engine->submit(request));
+    EXPECT_TRUE(answer.tokens.empty());
+    ASSERT_TRUE(answer.error);
+    EXPECT_EQ(answer.error->code, ErrorCode::kBadCheckpoint);
+    EXPECT_THAT(answer.error->message,
+                testing::HasSubstr("logits for position " + std::to_string(prompt.size()) +
+                                   " are not numbers"));
+  }
 }
 
 }  // namespace

@@ -42,10 +42,7 @@ FinishReason decode(ModelSession& session, const GenerateOptions& options, TextO
     const std::int64_t position = session.length();
     const TokenId token =
         sampler.sample(session.device_logits(), sampling_row(options, position)).token;
-    require(token >= 0, ErrorCode::kBadCheckpoint,
-            "the logits for position {} are not numbers; the weights are damaged, or do not suit "
-            "the chosen formats",
-            position);
+    if (token < 0) fail(ErrorCode::kBadCheckpoint, "{}", bad_logits_message(position));
     result.tokens.push_back(token);
     const bool stops = contains(options.stop_ids, token);
     const std::string piece = stops ? std::string() : text.push(token);

@@ -48,7 +48,7 @@ using TokenCallback = std::function<bool(TokenId token, std::string_view text)>;
 // drawn tokens but the last. `tokenizer` null: no text. A drawn id that is no token of `tokenizer`
 // (models have more rows than their tokenizer has tokens) reads as U+FFFD.
 // Throws Error: kBadRequest (empty prompt, sampling options, what ModelSession::sync refuses),
-// kOverloaded, kBadCheckpoint when no logit is a number.
+// kOverloaded, kBadCheckpoint when a logit is NaN or none is above -infinity.
 GenerateResult generate(ModelSession& session, std::span<const TokenId> prompt,
                         const Tokenizer* tokenizer, const GenerateOptions& options,
                         const TokenCallback& on_token = {});

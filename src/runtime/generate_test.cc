@@ -10,6 +10,7 @@
 
 #include "runtime/nano_model.h"
 #include "runtime/sampler.h"
+#include "testing/golden_copy.h"
 
 namespace dsv4 {
 namespace {
@@ -224,6 +225,30 @@ std::string byte_tokenizer_json() {
   }
   json["added_tokens"] = added;
   return json.dump();
+}
+
+TEST(GenerateFromDamagedWeights, ANanLogitIsRefusedWithItsPosition) {
+  const TestFolder folder;
+  const GreedyCase c = greedy_cases()[0];
+  // Of a token that would never be drawn.
+  write_nano_with_nan_logit(folder.path(), 2047);
+  ModelOpenOptions open = nano_options();
+  open.model_dir = folder.path();
+  LoadedModel model(open);
+  for (const float temperature : {0.0f, 1.0f}) {
+    ModelSession session(model);
+    GenerateOptions options;
+    options.temperature = temperature;
+    try {
+      generate(session, c.prompt, nullptr, options);
+      ADD_FAILURE() << "a token was drawn beside a NaN";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kBadCheckpoint);
+      EXPECT_THAT(error.what(),
+                  testing::HasSubstr("logits for position " + std::to_string(c.prompt.size()) +
+                                     " are not numbers"));
+    }
+  }
 }
 
 TEST(GenerateWithASmallTokenizer, IdsWithoutTokenAreReplacementCharacters) {

@@ -8,8 +8,9 @@
 
 namespace dsv4 {
 
-// ln softmax(logits)[i], in FP64, the sum over ascending ids. As in sampling (ops/sampling.h), NaN
-// logits have no part in it, and logits of +inf share all probability.
+// ln softmax(logits)[i], in FP64, the sum over ascending ids. As in sampling (ops/sampling.h),
+// logits of +inf share all probability. NaN logits have no part in it: no token is drawn beside
+// one.
 class Logprobs {
  public:
   // `logits` ([vocab]) must outlive this.

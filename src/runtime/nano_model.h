@@ -2,14 +2,19 @@
 // only.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "io/safetensors.h"
+#include "io/safetensors_writer.h"
 #include "runtime/loaded_model.h"
 #include "runtime/model_session.h"
 
@@ -53,6 +58,30 @@ inline std::vector<GreedyCase> greedy_cases() {
         {entry.at("prompt_ids"), entry.at("greedy_ids"), entry.at("margins"), entry.at("text")});
   }
   return cases;
+}
+
+// Writes the bundled model to `dir` with a NaN in the head's row of `token`: at every position that
+// token's logit is NaN and the others are what they were.
+inline void write_nano_with_nan_logit(const std::filesystem::path& dir, TokenId token) {
+  for (const char* name : {"config.json", "generation_config.json", "tokenizer.json"}) {
+    std::filesystem::copy_file(nano_dir() / name, dir / name);
+  }
+  const auto file = SafetensorsFile::open(nano_dir() / "model.safetensors");
+  std::vector<std::byte> head;
+  std::vector<TensorData> tensors;
+  for (const TensorInfo& info : file.tensors()) {
+    std::span<const std::byte> bytes = file.bytes(info);
+    if (info.name == "head.weight") {  // [vocab, dim] BF16, little-endian
+      head.assign(bytes.begin(), bytes.end());
+      const auto row = static_cast<std::size_t>(token * info.shape[1]) * sizeof(std::uint16_t);
+      head.at(row) = std::byte{0xC0};
+      head.at(row + 1) = std::byte{0x7F};
+      bytes = head;
+    }
+    tensors.push_back({info.name, info.dtype, info.shape, bytes});
+  }
+  if (head.empty()) throw std::runtime_error("models/nano has no head.weight");
+  write_safetensors(dir / "model.safetensors", tensors);
 }
 
 inline std::vector<float> copy_logits(const ModelSession& session) {

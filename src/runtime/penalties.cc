@@ -1,9 +1,17 @@
 #include "runtime/penalties.h"
 
 #include <cmath>
-#include <limits>
 
 namespace dsv4 {
+namespace {
+
+// An infinite bias, or a penalty that overflowed, wins over an infinite logit: opposite infinities
+// would make a NaN, which condemns the row. A logit that is NaN stays NaN.
+float sum(float logit, float addend) {
+  return std::isinf(addend) && !std::isnan(logit) ? addend : logit + addend;
+}
+
+}  // namespace
 
 Penalties::Penalties(const SamplingOptions& options, std::span<const TokenId> prompt)
     : repetition_(options.repetition_penalty),
@@ -23,13 +31,11 @@ void Penalties::apply(std::span<float> logits) const {
   for (const auto& [token, drawn] : num_drawn_) {
     float& logit = logits[static_cast<std::size_t>(token)];
     logit = logit > 0 ? logit / repetition_ : logit * repetition_;
-    if (drawn > 0) logit -= static_cast<float>(drawn) * frequency_ + presence_;
+    if (drawn > 0) logit = sum(logit, -(static_cast<float>(drawn) * frequency_ + presence_));
   }
   for (const auto& [token, bias] : bias_) {
     float& logit = logits[static_cast<std::size_t>(token)];
-    // Penalties may have overflowed to -inf; a logit that is no number stays none.
-    const bool is_forced = bias == std::numeric_limits<float>::infinity() && !std::isnan(logit);
-    logit = is_forced ? bias : logit + bias;
+    logit = sum(logit, bias);
   }
 }
 

@@ -93,6 +93,21 @@ TEST(Penalties, InfiniteBiasForcesWhateverThePenaltiesAre) {
   EXPECT_EQ(got[6], 1.0f);
 }
 
+// Opposite infinities would make a NaN, which no row may hold.
+TEST(Penalties, OfInfiniteLogits) {
+  const SamplingOptions options = {.frequency_penalty = 3e38f,
+                                   .logit_bias = {{0, -kInfinity}, {1, kInfinity}, {2, -100}}};
+  std::vector<float> logits(kVocab, 1.0f);
+  logits[0] = logits[2] = logits[3] = kInfinity;
+  logits[1] = logits[4] = -kInfinity;
+  const std::vector<float> got = applied(logits, options, {}, {3, 3, 4, 4});
+  EXPECT_EQ(got[0], -kInfinity);
+  EXPECT_EQ(got[1], kInfinity);
+  EXPECT_EQ(got[2], kInfinity);
+  EXPECT_EQ(got[3], -kInfinity);
+  EXPECT_EQ(got[4], -kInfinity);
+}
+
 TEST(Logprobs, EqualLogSoftmaxAndTopIsInOrder) {
   std::vector<float> logits = random_logits(5);
   logits[7] = logits[9] = 30;

@@ -1,13 +1,30 @@
 #include "runtime/request_run.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
 #include "runtime/logprobs.h"
+#include "runtime/sampler.h"
 
 namespace dsv4 {
+namespace {
+
+bool can_be_drawn_from(std::span<const float> logits) {
+  const auto is_nan = [](float logit) { return std::isnan(logit); };
+  const auto is_candidate = [](float logit) {
+    return logit > -std::numeric_limits<float>::infinity();
+  };
+  return std::none_of(logits.begin(), logits.end(), is_nan) &&
+         std::any_of(logits.begin(), logits.end(), is_candidate);
+}
+
+}  // namespace
 
 RequestRun::RequestRun(PreparedRequest request, std::shared_ptr<EventQueue> events,
                        const Tokenizer* tokenizer)
@@ -46,14 +63,14 @@ SamplingRow RequestRun::sampling_row() const {
 
 void RequestRun::accept(TokenId token, std::span<const float> logits) {
   if (token < 0) {
-    if (penalties_.are_active()) {
+    const auto position = std::ssize(tokens_);
+    if (can_be_drawn_from(logits)) {
       fail(ErrorCode::kBadRequest,
-           "no token can be drawn: logit_bias forbids all that the model allows, or the model's "
-           "logits are not numbers");
+           fmt::format("no token can be drawn for position {}: logit_bias and penalties forbid all "
+                       "that the model allows",
+                       position));
     } else {
-      fail(ErrorCode::kBadCheckpoint,
-           "the model's logits are not numbers; the weights are damaged, or do not suit the chosen "
-           "formats");
+      fail(ErrorCode::kBadCheckpoint, bad_logits_message(position));
     }
     return;
   }

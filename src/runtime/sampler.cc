@@ -1,8 +1,17 @@
 #include "runtime/sampler.h"
 
+#include <fmt/format.h>
+
 #include "base/check.h"
 
 namespace dsv4 {
+
+std::string bad_logits_message(std::int64_t position) {
+  return fmt::format(
+      "the logits for position {} are not numbers; the weights are damaged, or do not suit the "
+      "chosen formats",
+      position);
+}
 
 std::vector<SampledToken> Sampler::sample(const MatrixView& logits,
                                           std::span<const SamplingRow> rows) {

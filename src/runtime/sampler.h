@@ -4,7 +4,9 @@
 // How a row is sampled is said in ops/sampling.h.
 #pragma once
 
+#include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "dsv4/types.h"
@@ -13,9 +15,12 @@
 namespace dsv4 {
 
 struct SampledToken {
-  TokenId token = -1;  // -1: no logit of the row was a number above -inf
+  TokenId token = -1;  // -1: a logit of the row was NaN, or none above -inf
   float logprob = 0;   // ln of its probability at temperature 1; NaN with token -1
 };
+
+// What is said of a row of the model that gave no token, for the token at `position`.
+std::string bad_logits_message(std::int64_t position);
 
 // Reuses its memory from call to call; belongs to one thread. The backend must outlive it.
 class Sampler {

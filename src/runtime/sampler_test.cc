@@ -57,8 +57,8 @@ TEST_F(SamplerTest, GrowsAndShrinksFromCallToCall) {
   }
 }
 
-TEST_F(SamplerTest, RowWithoutNumbersGivesNoToken) {
-  const auto sampled = sample({kNan, kNan, 1, kNan}, 2, {kGreedy, kGreedy});
+TEST_F(SamplerTest, RowWithANanGivesNoTokenAndLeavesTheOthersAlone) {
+  const auto sampled = sample({1, kNan, 1, 0}, 2, {kGreedy, kGreedy});
   EXPECT_EQ(sampled[0].token, -1);
   EXPECT_TRUE(std::isnan(sampled[0].logprob));
   EXPECT_EQ(sampled[1].token, 0);

@@ -29,7 +29,12 @@ std::vector<DrawnToken> TokenDrawer::draw(const MatrixView& logits,
   }
   const std::vector<SampledToken> sampled =
       sampler_.sample(with_penalties(logits, requests, drawn), rows);
-  for (std::size_t i = 0; i < requests.size(); ++i) drawn[i].token = sampled[i].token;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    drawn[i].token = sampled[i].token;
+    if (drawn[i].token < 0 && drawn[i].model_logits.empty()) {
+      drawn[i].model_logits = fetch_row(logits, static_cast<std::int64_t>(i));
+    }
+  }
   return drawn;
 }
 

@@ -1,5 +1,5 @@
 // token_drawer.h: draws the next tokens of all requests whose logits a step has computed. Logits
-// come to the host only for requests with penalties or logprobs.
+// come to the host only for requests with penalties or logprobs, and where none can be drawn.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,9 @@
 namespace dsv4 {
 
 struct DrawnToken {
-  TokenId token = -1;               // -1: the row has no number above -infinity
-  std::vector<float> model_logits;  // [vocab], as the model gave them; only if logprobs are wanted
+  TokenId token = -1;  // -1: the row has a NaN, or nothing above -infinity
+  // [vocab], as the model gave them; only if logprobs are wanted or there is no token.
+  std::vector<float> model_logits;
 };
 
 // Reuses its memory; belongs to one thread. The backend must outlive it.
