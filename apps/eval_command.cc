@@ -75,7 +75,7 @@ std::string json_text(const Evaluation& evaluation) {
     const Question& question = evaluation.questions[i];
     const QuestionResult& result = evaluation.results[i];
     Json one = {{"line", question.line}};
-    if (!question.id.empty()) one["id"] = question.id;
+    if (!question.id_json.empty()) one["id"] = Json::parse(question.id_json);
     one["kind"] = question.kind;
     one["expected"] = question.answer;
     one["got"] = result.got;

@@ -70,15 +70,17 @@ class Eval(CliTest):
 
     def test_wrong_answers_are_listed_with_their_line(self):
         text = question(answer="No\none", kind="x", id=7) + "\n" + question(answer="a", kind="x")
+        text += question(answer="b", kind="x", id='7"')
         path = self.write("q.jsonl", text)
         out = self.expect_done(evaluate("--show-wrong", "--max-tokens", "1", questions=path))
         self.assertIn(f"\n{path}:1 x\n  expected  No\\none\n  got       ", out)
         self.assertIn(f"\n{path}:3 x\n", out)
-        self.assertEqual(out.count("[cut at the length limit]"), 2)
+        self.assertEqual(out.count("[cut at the length limit]"), 3)
         reply = json.loads(self.expect_done(evaluate("--json", questions=path)))
         self.assertEqual(reply["correct"], 0)
-        self.assertEqual(reply["questions"][0]["id"], "7")
+        self.assertEqual(reply["questions"][0]["id"], 7)
         self.assertNotIn("id", reply["questions"][1])
+        self.assertEqual(reply["questions"][2]["id"], '7"')
 
     def test_tools_and_thinking_reach_the_prompt(self):
         lines = [json.loads(line) for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
@@ -99,6 +101,9 @@ class Eval(CliTest):
         self.expect_error(result, FAILED, f"{path}:2: ", "not valid JSON", "correct the line")
         path = self.write("q.jsonl", question(answer="a") + question())
         self.expect_error(evaluate(questions=path), FAILED, f"{path}:2: ", "answer is missing")
+        context = [{"role": "user", "content": "c"}]
+        path = self.write("q.jsonl", question(answer="a", context=context))
+        self.expect_error(evaluate(questions=path), FAILED, f"{path}:1: context ", "messages")
         long = [{"role": "user", "content": "word " * 5000}]
         path = self.write("q.jsonl", question(answer="a", messages=long))
         self.expect_error(evaluate(questions=path), FAILED, f"{path}:1: ", "4096")

@@ -1,6 +1,7 @@
 #include "runtime/question_file.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/error.h"
 #include "text/conversation.h"
@@ -10,8 +11,8 @@ namespace dsv4 {
 namespace {
 
 constexpr std::string_view kWhatToDo =
-    "a line is a JSON object with messages, answer and perhaps kind, id, tools and thinking; "
-    "correct the line or delete it";
+    "a line is a JSON object with messages, answer and perhaps kind, id, tools, thinking and "
+    "effort; correct the line or delete it";
 
 bool is_blank(std::string_view line) {
   return line.find_first_not_of(" \t\r") == std::string_view::npos;
@@ -28,24 +29,39 @@ const std::string& string_of(const JsonValue& value, std::string_view field) {
   return *value.as_string();
 }
 
-std::string id_of(const JsonValue& value) {
-  if (const auto* integer = std::get_if<JsonInteger>(&value.data)) return integer->digits;
-  require(value.as_string() != nullptr, ErrorCode::kBadRequest,
+template <class Integer>
+bool fits(const std::string& digits) {
+  Integer value = 0;
+  return std::from_chars(digits.data(), digits.data() + digits.size(), value).ec == std::errc();
+}
+
+std::string id_json_of(const JsonValue& value) {
+  const auto* const integer = std::get_if<JsonInteger>(&value.data);
+  require(integer != nullptr || value.as_string() != nullptr, ErrorCode::kBadRequest,
           "id must be a string or an integer");
-  return *value.as_string();
+  if (integer == nullptr) return print_json(value);
+  require(fits<std::int64_t>(integer->digits) || fits<std::uint64_t>(integer->digits),
+          ErrorCode::kBadRequest,
+          "id is an integer of more than 64 bits, which most JSON readers cannot keep; make it a "
+          "string");
+  return integer->digits;
 }
 
 // Messages lack the place.
 Question parse_question(std::string_view line) {
   const JsonValue object = parse_json(line, "the line", {.unique_keys = true});
+  const Conversation conversation = parse_conversation(object);
+  require(conversation.context.empty(), ErrorCode::kBadRequest,
+          "context cannot be taken up here, where nothing was computed before; put its messages "
+          "before those of messages");
   Question question;
-  question.thinking = parse_conversation(object).options.thinking;
+  question.thinking = conversation.options.thinking;
   const JsonValue* answer = find_field(object, "answer");
   require(answer != nullptr, ErrorCode::kBadRequest, "answer is missing");
   question.answer = string_of(*answer, "answer");
   const JsonValue* kind = find_field(object, "kind");
   question.kind = kind == nullptr ? "all" : string_of(*kind, "kind");
-  if (const JsonValue* id = find_field(object, "id")) question.id = id_of(*id);
+  if (const JsonValue* id = find_field(object, "id")) question.id_json = id_json_of(*id);
   question.conversation = line;
   return question;
 }

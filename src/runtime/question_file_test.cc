@@ -34,16 +34,23 @@ TEST(QuestionFile, EveryField) {
   ASSERT_EQ(questions.size(), 2u);
   EXPECT_EQ(questions[0].place, "q.jsonl:2");
   EXPECT_EQ(questions[0].line, 2);
-  EXPECT_EQ(questions[0].id, "x");
+  EXPECT_EQ(questions[0].id_json, R"("x")");
   EXPECT_EQ(questions[0].kind, "sum");
   EXPECT_EQ(questions[0].answer, "a\n");
   EXPECT_TRUE(questions[0].thinking);
   EXPECT_EQ(questions[0].conversation, first + "\r");
   EXPECT_EQ(questions[1].line, 4);
-  EXPECT_EQ(questions[1].id, "12345678901234567890");
+  EXPECT_EQ(questions[1].id_json, "12345678901234567890");
   EXPECT_EQ(questions[1].kind, "all");
   EXPECT_EQ(questions[1].answer, "");
   EXPECT_FALSE(questions[1].thinking);
+}
+
+TEST(QuestionFile, IntegersOf64BitsAndAnEmptyContextAreTaken) {
+  for (const std::string id : {"0", "7", "-9223372036854775808", "18446744073709551615"}) {
+    const std::string text = line(R"(, "answer": "a", "context": [], "id": )" + id);
+    EXPECT_EQ(parse_questions(text, "q.jsonl")[0].id_json, id);
+  }
 }
 
 TEST(QuestionFile, OfTheBundledModel) {
@@ -77,6 +84,10 @@ TEST(QuestionFile, RefusalsNameFileLineAndField) {
   expect_refused(line(R"(, "answer": 8)"), "answer must be a string");
   expect_refused(line(R"(, "answer": "a", "kind": 1)"), "kind must be a string");
   expect_refused(line(R"(, "answer": "a", "id": 1.5)"), "id must be");
+  expect_refused(line(R"(, "answer": "a", "id": 18446744073709551616)"), "64 bits");
+  expect_refused(line(R"(, "answer": "a", "id": -9223372036854775809)"), "64 bits");
+  expect_refused(line(R"(, "answer": "a", "context": [{"role": "user", "content": "c"}])"),
+                 "context cannot be taken up");
   expect_refused(line(R"(, "answer": "a", "thinking": "yes")"), "thinking");
   expect_refused(line(R"(, "answer": "a", "answer": "b")"), R"(the key "answer" stands twice)");
   expect_refused(line(R"(, "answer": "a", "answer": "a")"), R"(the key "answer" stands twice)");
