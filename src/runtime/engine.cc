@@ -10,8 +10,27 @@
 #include "runtime/prepared_request.h"
 #include "text/chat_encode.h"
 #include "text/chat_marks.h"
+#include "text/utf8.h"
 
 namespace dsv4 {
+namespace {
+
+// Room for the longest path and what is wrong with it.
+constexpr std::size_t kMaxMessageBytes = 8192;
+
+// Paths and names stand in messages as the caller and the files give them: what is no text of a
+// message is replaced here. Other errors, also those of the caller's load_progress, pass untouched.
+std::unique_ptr<LoadedModel> load_model(const EngineOptions& options) {
+  try {
+    return std::make_unique<LoadedModel>(model_open_options(options));
+  } catch (const Error& error) {
+    const std::string message = printable_utf8(error.what(), kMaxMessageBytes);
+    if (message == error.what()) throw;
+    throw Error(error.code(), message);
+  }
+}
+
+}  // namespace
 
 std::string_view to_string(FinishReason reason) {
   switch (reason) {
@@ -54,7 +73,7 @@ void RequestHandle::cancel() {
 }
 
 std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
-  auto model = std::make_unique<LoadedModel>(model_open_options(options));
+  std::unique_ptr<LoadedModel> model = load_model(options);
   auto impl = std::make_unique<Impl>();
   impl->effort_table = effort_table_of(model->config());
   impl->info = describe(*model);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "text/strict_json.h"
 
 namespace dsv4 {
 namespace {
@@ -30,7 +31,7 @@ Value find_named(const std::array<Named<Value>, kCount>& table, std::string_view
     if (entry.name == name) return entry.value;
     names.append(names.empty() ? "" : ", ").append(entry.name);
   }
-  fail(ErrorCode::kBadRequest, "{} is \"{}\"; it must be one of {}", field, name, names);
+  fail(ErrorCode::kBadRequest, "{} is {}; it must be one of {}", field, quote(name), names);
 }
 
 KvFormat kv_format(const EngineOptions& options, bool simulate_rows) {

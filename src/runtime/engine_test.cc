@@ -289,6 +289,40 @@ TEST(EngineOptionsTest, RefusalsNameTheOption) {
               HasSubstr("max_waiting_requests"));
 }
 
+// Messages go to terminals and into JSON, whatever the caller's strings hold.
+TEST(EngineOptionsTest, MessagesOfLoadingAreShortAndPrintableUtf8) {
+  const auto refused = [](auto&& change) {
+    EngineOptions options = nano_engine_options();
+    change(options);
+    try {
+      Engine::open(options);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  using testing::HasSubstr;
+  using testing::StartsWith;
+  EXPECT_THAT(refused([](EngineOptions& o) { o.model_dir = "/no\x1b[31m\xff"; }),
+              StartsWith("/no?[31m\xEF\xBF\xBD: there is no such directory"));
+  EXPECT_THAT(refused([](EngineOptions& o) { o.device = "cuda:\x1b"; }),
+              HasSubstr("\"cuda:?\" on this machine"));
+  EXPECT_THAT(refused([](EngineOptions& o) { o.activations = "a\x1b\xff"; }),
+              StartsWith("activations is \"a?\xEF\xBF\xBD\"; it must be one of auto"));
+  EXPECT_THAT(refused([](EngineOptions& o) { o.kv = std::string(100000, 'x'); }),
+              StartsWith("kv is \"" + std::string(60, 'x') + "...\"; it must be one of"));
+  EXPECT_LE(refused([](EngineOptions& o) { o.device.assign(100000, 'x'); }).size(), 8192u);
+}
+
+TEST(EngineOptionsTest, ErrorsOfTheCallersProgressArriveAsTheyAre) {
+  struct OwnError : Error {
+    OwnError() : Error(ErrorCode::kIo, "enough") {}
+  };
+  EngineOptions options = nano_engine_options();
+  options.load_progress = [](auto&&...) { throw OwnError(); };
+  EXPECT_THROW(Engine::open(options), OwnError);
+}
+
 TEST(EngineOptionsTest, WithoutTokenizerThereAreIdsOnly) {
   EngineOptions options = nano_engine_options();
   options.with_tokenizer = false;
