@@ -23,9 +23,9 @@ struct LoadOptions {
 
 // Binds all weights. Checks names, dtypes and shapes against the config; where the store has data,
 // also the ids of the hash tables, the global and input scales (finite, above 0), FP8's scales in
-// FP32 or BF16, and that norms and the parameters in FP32 (biases, sinks, hyper-connections, `ape`)
-// are finite. Other weights are not read. A store made from headers gives a model without
-// data.
+// FP32 or BF16, and that norms, the parameters in FP32 (biases, sinks, hyper-connections, `ape`)
+// and the indexer's `weights_proj`, if plain, are finite. Other weights are not read. A store made
+// from headers gives a model without data.
 // Throws Error: kBadCheckpoint naming the tensors (missing, unknown, wrong dtype or shape, bad
 // value), kUnsupported (another naming or quantisation scheme, named).
 ModelWeights bind_weights(const ModelConfig& config, std::shared_ptr<const TensorStore> store,

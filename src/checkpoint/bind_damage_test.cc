@@ -227,6 +227,15 @@ TEST(BindDamage, ParametersThatAreNotFiniteAreRefused) {
   EXPECT_NO_THROW(largest.load());
 }
 
+TEST(BindDamage, IndexerWeightsThatAreNotFiniteAreRefused) {
+  const std::string name = "layers.1.attn.indexer.weights_proj.weight";
+  for (const std::uint16_t bad : {0x7F80, 0xFF80, 0x7FC0}) {
+    EditableModel model(golden_dir("flash-bf16"));
+    model.tensor(name).set<std::uint16_t>(511, bad);
+    expect_refused(model, ErrorCode::kBadCheckpoint, {name, "value 511 is ", "finite"});
+  }
+}
+
 TEST(BindDamage, NormsThatAreNotFiniteAreRefusedInEitherFormat) {
   for (const char* name :
        {"norm.weight", "layers.0.attn_norm.weight", "layers.1.attn.q_norm.weight",

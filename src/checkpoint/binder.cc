@@ -105,8 +105,9 @@ const void* Binder::data(const StoredTensor& tensor) {
   return copy;
 }
 
-// For the F32 and BF16 parameters that are small. A NaN in a router's bias or an infinite sink
-// would only choose other experts or empty a head, and no logit would tell. Null `values`: no data.
+// For the F32 and BF16 parameters that are small. A NaN in a router's bias or in the indexer's
+// weights_proj, or an infinite sink, would only choose other experts or rows or empty a head, and
+// no logit would tell. Null `values`: no data.
 void Binder::check_finite(const StoredTensor& tensor, const void* values) const {
   if (values == nullptr) return;
   const bool is_bf16 = tensor.info->dtype == DType::kBF16;
@@ -183,7 +184,10 @@ void Binder::plain_linear(const std::string& matrix, std::int64_t rows, std::int
                           MatrixView& view) {
   const unsigned formats = linear_formats_;
   linear(matrix, rows, cols, view);
-  if (!is_quantized(view.format)) linear_formats_ = formats;
+  if (is_quantized(view.format)) return;
+  linear_formats_ = formats;
+  if (!matrix.ends_with(".indexer.weights_proj")) return;
+  if (const auto weight = names_.find(matrix + ".weight")) check_finite(*weight, view.data);
 }
 
 void Binder::expert_linear(const std::string& matrix, std::int64_t rows, std::int64_t cols,
