@@ -17,8 +17,8 @@ PageAllocator::PageAllocator(std::int32_t capacity)
 
 std::int32_t PageAllocator::allocate(const char* what) {
   require(!free_.empty(), ErrorCode::kOverloaded,
-          "all {} {} are in use; finish a session or open the model with a larger KV capacity",
-          capacity_, what);
+          "all {} {} are in use; finish a session or open the model for more {}", capacity_, what,
+          what);
   std::pop_heap(free_.begin(), free_.end(), std::greater<>());
   const std::int32_t page = free_.back();
   free_.pop_back();

@@ -34,7 +34,8 @@ TEST(PageAllocator, SaysWhichPoolIsEmpty) {
       FAIL() << "no error at capacity " << capacity;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kOverloaded);
-      EXPECT_THAT(error.what(), testing::HasSubstr("sessions"));
+      EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("sessions are in use"),
+                                               testing::HasSubstr("for more sessions")));
     }
     EXPECT_EQ(pages.num_free(), 0);
   }

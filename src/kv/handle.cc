@@ -46,8 +46,7 @@ void SequenceCache::reserve(std::int64_t num_tokens) {
     const std::int64_t missing = missing_pages(ratio, table);
     require(missing <= cache_->paged.pages(ratio).num_free(), ErrorCode::kOverloaded,
             "a session of {} tokens needs {} more pages of compress ratio {}, {} are free; finish "
-            "a session or open "
-            "the model with a larger KV capacity",
+            "a session or open the model with more kv_tokens",
             end, missing, ratio, cache_->paged.pages(ratio).num_free());
   }
   for (auto& [ratio, table] : page_tables_) {
