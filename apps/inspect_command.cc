@@ -66,7 +66,7 @@ std::string config_text(const ModelConfig& c) {
   line("output", fmt::format("{} groups of rank {}", c.num_output_groups, c.o_low_rank));
   line("indexer",
        fmt::format("{} heads of {}, {} rows", c.index_heads, c.index_head_dim, c.index_top_k));
-  line("experts", fmt::format("{} of {}, {} a token, {} shared, {} scores, {} hash layers",
+  line("experts", fmt::format("{} of width {}, {} a token, {} shared, {} scores, {} hash layers",
                               c.num_experts, c.expert_inter, c.experts_per_token,
                               c.num_shared_experts, to_string(c.scoring), c.num_hash_layers));
   line("draft blocks", fmt::format("{}{}", c.num_draft_blocks, c.has_dspark ? " (DSpark)" : ""));
