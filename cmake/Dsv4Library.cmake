@@ -44,6 +44,7 @@ if(TARGET dsv4)
   install(FILES ${dsv4_completions}/dsv4.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/dsv4 DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(EXPORT dsv4-targets NAMESPACE dsv4:: DESTINATION ${DSV4_CMAKE_DIR})
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/dsv4-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/dsv4-config-version.cmake
   DESTINATION ${DSV4_CMAKE_DIR})

@@ -100,6 +100,11 @@ foreach(script bash-completion/completions/dsv4 zsh/site-functions/_dsv4 fish/ve
   endif()
 endforeach()
 
+# The licence asks for a copy of itself.
+if(NOT EXISTS ${WORK_DIR}/prefix/share/doc/dsv4/LICENSE)
+  message(FATAL_ERROR "LICENSE is not installed")
+endif()
+
 # Only API symbols leave the library.
 file(GLOB library ${lib_dir}/libdsv4.so)
 run(symbols nm -DC --defined-only ${library})
