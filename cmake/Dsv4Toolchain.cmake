@@ -69,6 +69,7 @@ endif()
 # `compute` or none.
 add_library(dsv4_options INTERFACE)
 target_include_directories(dsv4_options INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+target_compile_features(dsv4_options INTERFACE cxx_std_20)  # of programs that link single layers, too
 target_compile_options(dsv4_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wno-missing-field-initializers;-Wshadow;-Wnon-virtual-dtor;-ffp-contract=off>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${DSV4_WERROR}>>:-Werror>
