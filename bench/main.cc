@@ -31,6 +31,8 @@ void run_cpu_bench(const BenchOptions& options) {
 void run_bench(const std::string& device, [[maybe_unused]] const std::string& commit,
                const BenchOptions& options) {
   if (device == "cpu") return run_cpu_bench(options);
+  require(device == "cuda" || device.starts_with("cuda:"), ErrorCode::kBadRequest,
+          "--device is \"{}\"; it must be cpu, cuda or cuda:N", device);
 #if defined(DSV4_BENCH_CUDA)
   run_cuda_bench({.device = device,
                   .filter = options.filter,
@@ -68,7 +70,13 @@ int main(int argc, char** argv) {
   app.add_option("--gib", gib, "distinct weights to rotate over; must exceed the caches (cpu)")
       ->check(CLI::Range(0.05, 64.0))
       ->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    fmt::print(stderr, "dsv4_bench: {}\n", error.what());
+    return 2;
+  }
   options.bytes = static_cast<std::int64_t>(gib * 1024) << 20;
   try {
     dsv4::bench::run_bench(device, commit, options);
