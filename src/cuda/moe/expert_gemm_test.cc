@@ -48,6 +48,7 @@ TEST(ExpertGemmSupport, RefusalsSayWhatIsWrong) {
   EXPECT_THAT(reason([](P& p) { p.x.format = Format::kF32; }), HasSubstr("x is F32, must be BF16"));
   EXPECT_THAT(reason([](P& p) { p.x.row_stride = 36; }), HasSubstr("x.row_stride is 36"));
   EXPECT_THAT(reason([](P& p) { p.out.row_stride = 68; }), HasSubstr("68 from row to row"));
+  EXPECT_THAT(reason([](P& p) { p.x.cols = 0; }), HasSubstr("no columns"));
   EXPECT_THAT(reason([](P& p) { p.num_experts = 1025; }), HasSubstr("1025 experts, at most 1024"));
   EXPECT_EQ(reason([](P& p) { p.num_experts = 1024; }), "");
 
@@ -59,6 +60,20 @@ TEST(ExpertGemmSupport, RefusalsSayWhatIsWrong) {
   EXPECT_TRUE(supports_expert_pack(pack));
   view = bf16.view();
   EXPECT_THAT(supports_expert_pack(pack).reason, HasSubstr("weights are BF16"));
+}
+
+// Copies of 16 bytes would fault on the device.
+TEST(ExpertGemmSupport, OperandsAreAligned) {
+  alignas(16) static const std::byte bytes[32] = {};
+  ExpertDownParams p = down_params();
+  p.packed.data = bytes + 8;
+  try {
+    launch_expert_down(p, nullptr);
+    FAIL() << "no refusal";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kBadRequest);
+    EXPECT_THAT(error.what(), HasSubstr("aligned to 16 bytes"));
+  }
 }
 
 // The last row of the largest x gives the same bits as in a small one; one row more is refused.

@@ -24,6 +24,7 @@ inline Support supports_expert_gemm(const MatrixView& x, const PackedExperts& pa
     return {false,
             fmt::format("x is {}, must be {}", to_string(x.format), to_string(Format::kBf16))};
   }
+  if (x.cols == 0) return {false, "x has no columns"};
   if (x.row_stride % 8 != 0) {
     return {false, fmt::format("x.row_stride is {}, must be a multiple of 8", x.row_stride)};
   }
@@ -95,7 +96,13 @@ void launch_for_rows(const char* name, const ExpertGemmArgs& args, cudaStream_t 
 template <template <class> class Epilogue>
 void launch_expert_gemm(const char* name, Format format, const ExpertGemmArgs& args,
                         cudaStream_t stream) {
-  if (args.num_experts == 0 || args.out.empty() || args.x_cols == 0) return;
+  if (args.num_experts == 0 || args.out.empty()) return;
+  for (const void* const data :
+       std::initializer_list<const void*>{args.x, args.packed, args.out.data}) {
+    require(reinterpret_cast<std::uintptr_t>(data) % 16 == 0, ErrorCode::kBadRequest,
+            "{}: x.data, packed.data and out.data must be aligned to 16 bytes, one is {}", name,
+            data);
+  }
   if (format == Format::kNvfp4) {
     launch_for_rows<Epilogue, 16>(name, args, stream);
   } else {
