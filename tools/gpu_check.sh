@@ -19,7 +19,8 @@ Exit codes: 0 all is well, 1 something failed, 2 bad usage.
 TEXT
 }
 
-parts=() out=gpu-check-out bench_filter='' sanitizer_ops='*/cuda.*-ExpertGemm/*:ExpertGemmBits/*'
+readonly default_sanitizer_ops='*/cuda.*-ExpertGemm/*:ExpertGemmBits/*'
+parts=() out=gpu-check-out bench_filter='' sanitizer_ops=$default_sanitizer_ops
 while (($#)); do
   case "$1" in
     --only) parts+=("${2-}"); shift 2 || { usage >&2; exit 2; } ;;
@@ -94,7 +95,7 @@ skip_reasons() {
 }
 
 run_sanitizer() {
-  local tool
+  local tool ops
   if ! command -v compute-sanitizer >/dev/null && [[ ! -x $toolkit/bin/compute-sanitizer ]]; then
     add_row sanitizer compute-sanitizer 0 1 0 "not found; it is part of CUDA's toolkit"
     return
@@ -103,8 +104,12 @@ run_sanitizer() {
   for tool in memcheck racecheck synccheck; do
     run_tests sanitizer "$tool cuda_test" 1800 compute-sanitizer --tool "$tool" --error-exitcode 9 \
       ./cuda_test --gtest_filter="$sanitizer_filter"
+    ops=$sanitizer_ops
+    # racecheck does not see that one lane's arrival at an mbarrier stands for its warp's reads
+    # (docs/kernels/moe.md).
+    [[ $tool == racecheck && $ops == "$default_sanitizer_ops" ]] && ops+=':ExpertGemm*'
     run_tests sanitizer "$tool ops_test" 1800 compute-sanitizer --tool "$tool" --error-exitcode 9 \
-      ./ops_test --gtest_filter="$sanitizer_ops"
+      ./ops_test --gtest_filter="$ops"
   done
 }
 
