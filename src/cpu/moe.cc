@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "cpu/cpu_backend.h"
-#include "cpu/encode.h"
 #include "cpu/matmul.h"
+#include "cpu/quantize.h"
 #include "numerics/bf16.h"
 #include "numerics/nvfp4.h"
 
@@ -159,12 +159,8 @@ void store_activated(const cpu::EncodeKernels& kernels, const ExpertGateUpParams
       std::upper_bound(p.expert_offsets, p.expert_offsets + p.num_experts, row);
   const float global_scale = p.out_global_scales[next - p.expert_offsets - 1];
   if (col == 0) out.global_scales[row] = global_scale;
-  auto* const codes = static_cast<std::uint8_t*>(out.data) + out.row_stride / 2 * row;
-  auto* const scales = static_cast<std::uint8_t*>(out.block_scales) + out.scale_stride * row;
-  for (std::int64_t k = 0; k < cols; k += kNvfp4QuantBlock) {
-    scales[(col + k) / kNvfp4QuantBlock] = kernels.encode_nvfp4_block(
-        values + k, global_scale, codes + (col + k) / 2, E2m1Rounding::kNearestEven);
-  }
+  cpu::encode_columns(kernels, out, row, col, values, cols, global_scale,
+                      E2m1Rounding::kNearestEven);
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "cpu/cpu_backend.h"
-#include "cpu/encode.h"
 #include "cpu/matmul.h"
+#include "cpu/quantize.h"
 #include "numerics/nvfp4.h"
 #include "numerics/silu.h"
 
@@ -32,29 +32,36 @@ float row_global_scale(const cpu::EncodeKernels& kernels, const Params& p, std::
 template <class Params>
 void quantize_row(const cpu::EncodeKernels& kernels, const Params& p, std::int64_t row,
                   const float* x) {
-  const MutableMatrixView& out = p.out;
-  auto* codes = static_cast<std::uint8_t*>(out.data) + data_bytes(out.format, out.row_stride) * row;
-  auto* scales = static_cast<std::uint8_t*>(out.block_scales) + out.scale_stride * row;
   const float global_scale =
-      out.format == Format::kNvfp4 ? row_global_scale(kernels, p, row, x) : 1.0f;
-  for (std::int64_t begin = 0; begin < out.cols; begin += out.block_cols) {
-    const std::int64_t n = std::min(out.block_cols, out.cols - begin);
+      p.out.format == Format::kNvfp4 ? row_global_scale(kernels, p, row, x) : 1.0f;
+  cpu::encode_columns(kernels, p.out, row, 0, x, p.out.cols, global_scale, p.rounding);
+}
+
+}  // namespace
+
+void cpu::encode_columns(const EncodeKernels& kernels, const MutableMatrixView& out,
+                         std::int64_t row, std::int64_t col, const float* x, std::int64_t n,
+                         float global_scale, E2m1Rounding rounding) {
+  auto* codes = static_cast<std::uint8_t*>(out.data) +
+                data_bytes(out.format, out.row_stride) * row + data_bytes(out.format, col);
+  auto* scales =
+      static_cast<std::uint8_t*>(out.block_scales) + out.scale_stride * row + col / out.block_cols;
+  for (std::int64_t begin = 0; begin < n; begin += out.block_cols) {
+    const std::int64_t block_n = std::min(out.block_cols, n - begin);
     std::uint8_t* block_codes = codes + data_bytes(out.format, begin);
     std::uint8_t& block_scale = scales[begin / out.block_cols];
     switch (out.format) {
       case Format::kE4m3:
-        block_scale = kernels.encode_e4m3_block(x + begin, static_cast<int>(n), block_codes);
+        block_scale = kernels.encode_e4m3_block(x + begin, static_cast<int>(block_n), block_codes);
         break;
       case Format::kMxfp4:
         block_scale = kernels.encode_mxfp4_block(x + begin, block_codes);
         break;
       default:
-        block_scale = kernels.encode_nvfp4_block(x + begin, global_scale, block_codes, p.rounding);
+        block_scale = kernels.encode_nvfp4_block(x + begin, global_scale, block_codes, rounding);
     }
   }
 }
-
-}  // namespace
 
 std::int64_t CpuBackend::workspace_bytes(const QuantizeParams& p) const {
   cpu::Scratch scratch(nullptr);

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "numerics/nvfp4.h"
 #include "numerics/silu.h"
+#include "reference/quantize.h"
 #include "reference/reference_backend.h"
 #include "reference/rows.h"
 
@@ -29,14 +29,8 @@ void store_activated(const ExpertGateUpParams& p, int expert, std::int64_t row,
                      const float* values) {
   const MutableMatrixView& out = p.out;
   if (out.format != Format::kNvfp4) return store_matrix_row(out, row, values);
-  auto* codes = static_cast<std::uint8_t*>(out.data) + out.row_stride / 2 * row;
-  auto* scales = static_cast<std::uint8_t*>(out.block_scales) + out.scale_stride * row;
-  const float global_scale = p.out_global_scales[expert];
-  out.global_scales[row] = global_scale;
-  for (std::int64_t k = 0; k < out.cols; k += kNvfp4QuantBlock) {
-    scales[k / kNvfp4QuantBlock] =
-        encode_nvfp4_block(values + k, global_scale, codes + k / 2, E2m1Rounding::kNearestEven);
-  }
+  out.global_scales[row] = p.out_global_scales[expert];
+  encode_matrix_row(out, row, values, out.global_scales[row], E2m1Rounding::kNearestEven);
 }
 
 }  // namespace

@@ -1,4 +1,6 @@
 // Quantisation of rows, or of their SwiGLU, block by block, with the encoders of numerics/.
+#include "reference/quantize.h"
+
 #include "numerics/fp8_block.h"
 #include "numerics/mxfp4.h"
 #include "numerics/nvfp4.h"
@@ -26,29 +28,32 @@ float row_global_scale(const Params& p, std::int64_t row, const std::vector<floa
 // Quantises x [cols] into row `row` of either op's output.
 template <class Params>
 void quantize_row(const Params& p, std::int64_t row, const std::vector<float>& x) {
-  const MutableMatrixView& out = p.out;
+  const float global_scale = p.out.format == Format::kNvfp4 ? row_global_scale(p, row, x) : 1.0f;
+  encode_matrix_row(p.out, row, x.data(), global_scale, p.rounding);
+}
+
+}  // namespace
+
+void encode_matrix_row(const MutableMatrixView& out, std::int64_t row, const float* x,
+                       float global_scale, E2m1Rounding rounding) {
   auto* codes = static_cast<std::uint8_t*>(out.data) + data_bytes(out.format, out.row_stride) * row;
   auto* scales = static_cast<std::uint8_t*>(out.block_scales) + out.scale_stride * row;
-  const float global_scale = out.format == Format::kNvfp4 ? row_global_scale(p, row, x) : 1.0f;
   for (std::int64_t begin = 0; begin < out.cols; begin += out.block_cols) {
     const std::int64_t n = std::min(out.block_cols, out.cols - begin);
-    const float* block_x = x.data() + begin;
     std::uint8_t* block_codes = codes + data_bytes(out.format, begin);
     std::uint8_t& block_scale = scales[begin / out.block_cols];
     switch (out.format) {
       case Format::kE4m3:
-        block_scale = encode_e4m3_block(block_x, static_cast<int>(n), block_codes);
+        block_scale = encode_e4m3_block(x + begin, static_cast<int>(n), block_codes);
         break;
       case Format::kMxfp4:
-        block_scale = encode_mxfp4_block(block_x, block_codes);
+        block_scale = encode_mxfp4_block(x + begin, block_codes);
         break;
       default:
-        block_scale = encode_nvfp4_block(block_x, global_scale, block_codes, p.rounding);
+        block_scale = encode_nvfp4_block(x + begin, global_scale, block_codes, rounding);
     }
   }
 }
-
-}  // namespace
 
 void ReferenceBackend::compute(const QuantizeParams& p, const OpContext&) {
   if (p.x.cols == 0) return;
