@@ -92,14 +92,17 @@ void Bench::run(const Benchmark& benchmark) {
                   benchmark.flops / seconds * 1e-9, median(fma_shares), spread, times_reference);
 }
 
-void Bench::finish() {
-  require(num_rows_ > 0, ErrorCode::kBadRequest,
+void Bench::finish() { write_csv(num_rows_, options_.filter, options_.csv_path, csv_); }
+
+void write_csv(int num_rows, const std::string& filter, const std::string& csv_path,
+               const std::string& csv) {
+  require(num_rows > 0, ErrorCode::kBadRequest,
           "no row has \"{}\" in its \"op shape format M=m\"; without --filter all are shown",
-          options_.filter);
-  if (options_.csv_path.empty()) return;
-  std::ofstream file(options_.csv_path);
-  file << csv_;
-  require(file.good(), ErrorCode::kIo, "cannot write {}", options_.csv_path);
+          filter);
+  if (csv_path.empty()) return;
+  std::ofstream file(csv_path);
+  file << csv;
+  require(file.good(), ErrorCode::kIo, "cannot write {}", csv_path);
 }
 
 }  // namespace dsv4::bench

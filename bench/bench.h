@@ -75,6 +75,10 @@ class Bench {
 };
 
 double median(std::vector<double> values);
+// The end of a run: its rows to csv_path (empty: nowhere). Throws Error: kBadRequest if the filter
+// left no row, kIo.
+void write_csv(int num_rows, const std::string& filter, const std::string& csv_path,
+               const std::string& csv);
 // Seconds that `work` takes on num_threads threads: of the clock, or of the process on its cores
 // divided by the threads.
 double seconds_of(const std::function<void()>& work, int num_threads, bool cpu_time);

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdio>
 #include <ctime>
-#include <fstream>
 
 #include "backends/backends.h"
 #include "base/error.h"
@@ -141,15 +140,7 @@ void CudaBench::add_csv(const CudaBenchmark& benchmark, double seconds, double s
       to_string(binding), share, known(benchmark.target_us), known(benchmark.peer_us));
 }
 
-void CudaBench::finish() {
-  require(num_rows_ > 0, ErrorCode::kBadRequest,
-          "no row has \"{}\" in its \"op shape format M=m\"; without --filter all are shown",
-          options_.filter);
-  if (options_.csv_path.empty()) return;
-  std::ofstream file(options_.csv_path);
-  file << csv_;
-  require(file.good(), ErrorCode::kIo, "cannot write {}", options_.csv_path);
-}
+void CudaBench::finish() { write_csv(num_rows_, options_.filter, options_.csv_path, csv_); }
 
 void run_cuda_bench(const CudaBenchOptions& options) {
   CudaBench bench(options);
