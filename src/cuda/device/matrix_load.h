@@ -1,5 +1,5 @@
-// matrix_load.h: 8 x 8 matrices of 16-bit elements between shared memory and a warp's registers.
-// One function, one instruction.
+// matrix_load.h: 8 x 8 matrices of 16-bit elements between shared memory and a warp's registers,
+// and exchanged within those. One function, one instruction.
 //
 // Lane l of the warp names a row of 16 bytes (16-byte aligned): row l % 8 of matrix l / 8. Of every
 // matrix a lane holds two elements in one register: row l / 4, columns 2 (l % 4) and the next, the
@@ -52,6 +52,14 @@ __device__ __forceinline__ void stmatrix_x4_trans(void* row, const MatrixFragmen
                    shared_address(row)),
                "r"(f.matrices[0]), "r"(f.matrices[1]), "r"(f.matrices[2]), "r"(f.matrices[3])
                : "memory");
+}
+
+// An 8 x 8 matrix of 16-bit elements, rows and columns exchanged across the warp.
+// https://docs.nvidia.com/cuda/parallel-thread-execution/#warp-level-matrix-instructions-movmatrix
+__device__ __forceinline__ std::uint32_t movmatrix_trans(std::uint32_t fragment) {
+  std::uint32_t transposed;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(fragment));
+  return transposed;
 }
 
 }  // namespace dsv4::cuda

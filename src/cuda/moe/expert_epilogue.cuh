@@ -6,19 +6,12 @@
 #pragma once
 
 #include "cuda/device/convert.h"
+#include "cuda/device/matrix_load.h"
 #include "cuda/device/warpgroup.h"
 #include "cuda/moe/expert_tiles.cuh"
 #include "numerics/nvfp4.h"
 
 namespace dsv4::cuda {
-
-// An 8 x 8 matrix of 16-bit elements, rows and columns exchanged across the warp.
-// https://docs.nvidia.com/cuda/parallel-thread-execution/#warp-level-matrix-instructions-movmatrix
-__device__ __forceinline__ std::uint32_t movmatrix_trans(std::uint32_t fragment) {
-  std::uint32_t transposed;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(fragment));
-  return transposed;
-}
 
 // Where a thread writes: eight neighbouring columns `col` .. of eight rows at a time.
 class RowWriter {
