@@ -7,6 +7,12 @@
 namespace dsv4 {
 namespace {
 
+// What `part` holds, or a new one: a table that is walked again over filled weights keeps them.
+template <class T>
+T& place_of(std::optional<T>& part) {
+  return part ? *part : part.emplace();
+}
+
 // Visits the entries of one layer, or of the draft block's layer.
 class LayerTable {
  public:
@@ -47,9 +53,10 @@ class LayerTable {
     v_.linear(name("attn.wo_a"), o_width, c_.output_group_dim(), layer.o_a);
     v_.linear(name("attn.wo_b"), c_.hidden_size, o_width, layer.o_b);
     const int ratio = layer.compress_ratio;
-    if (ratio != 0)
-      visit_compressor("attn.compressor", ratio, c_.head_dim, layer.compressor.emplace());
-    if (is_overlapping(ratio)) visit_indexer(ratio, layer.indexer.emplace());
+    if (ratio != 0) {
+      visit_compressor("attn.compressor", ratio, c_.head_dim, place_of(layer.compressor));
+    }
+    if (is_overlapping(ratio)) visit_indexer(ratio, place_of(layer.indexer));
   }
 
   void visit_compressor(std::string_view where, int ratio, std::int64_t row_dim,

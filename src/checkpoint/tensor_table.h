@@ -51,7 +51,9 @@ class TensorVisitor {
                           const std::int32_t*& out) = 0;
 };
 
-// Visits the trunk and fills `out` (whose vectors are resized), or the draft block.
+// Visits the trunk and fills `out` (whose vectors are resized), or the draft block. Over weights
+// that are filled already, with the numbers of experts that they have, the visitor sees what is
+// there.
 void visit_trunk(const ModelConfig& config, TensorVisitor& visitor, ModelWeights& out);
 void visit_draft(const ModelConfig& config, TensorVisitor& visitor, DraftWeights& out);
 
