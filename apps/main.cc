@@ -1,6 +1,9 @@
 // main.cc: the program dsv4: its subcommands, and how their ends become messages and exit codes.
 //
 // What a subcommand does is in its X_command.cc.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <exception>
 #include <new>
@@ -58,9 +61,13 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error) {
   std::string message = error.what();
   std::string command = "dsv4";
   const std::vector<CLI::App*> chosen = app.get_subcommands();
-  const std::vector<std::string> unknown = app.remaining();
+  const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
   if (!chosen.empty()) {
     command += " " + chosen.front()->get_name();
+    // The parser would name several of them backwards.
+    if (unknown.size() > 1 && dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+      message = fmt::format("these arguments were not expected: {}", fmt::join(unknown, " "));
+    }
   } else if (!unknown.empty()) {
     // The parser would only say that a command is missing.
     message = "there is no command or option \"" + unknown.front() + "\"";

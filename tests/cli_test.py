@@ -67,6 +67,7 @@ class Usage(CliTest):
             (["generate", NANO, "-p", "x", "--chat", "--no-bos"], "--no-bos"),
             (["generate"], "MODEL"),
             (["generate", NANO, "-p", "x", "--no-such-option"], "--no-such-option"),
+            (["inspect", NANO, "--one", "two", "--three"], "--one two --three"),
             (["generate", NANO, "-p", "x", "--prompt-file", "y"], "--prompt-file"),
             (["generate", NANO, "-p", "x", "--think"], "--think"),
             (["generate", NANO, "-p", "x", "--chat", "--ids"], "--ids"),
