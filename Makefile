@@ -28,9 +28,10 @@ CTEST_VIEW := $(if $(MAKE_TERMOUT),--progress,| \
 # that newer kernels use. Tests already run while building, to list their cases.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-# $(call configure,PRESET)
+# $(call configure,PRESET). What CMake warns of is shown, e.g. an nvcc that is too old.
 configure = mkdir -p build/$(1) && \
-  { cmake --preset $(1) $(CMAKE_ARGS) >build/$(1)/configure.log 2>&1 || { cat build/$(1)/configure.log; exit 1; }; }
+  { cmake --preset $(1) $(CMAKE_ARGS) >build/$(1)/configure.log 2>&1 || { cat build/$(1)/configure.log; exit 1; }; } && \
+  sed -n '/^CMake Warning/,/^\(Call Stack\|-- \)/{/^\(Call Stack\|-- \)/d; p}' build/$(1)/configure.log
 # $(call build,PRESET,TARGET)
 build = $(call configure,$(1)) && echo "building $(2) ($(1))" && \
   $(wrap) cmake --build --preset $(1) --target $(2) --parallel $(JOBS) $(NINJA_ARGS)
