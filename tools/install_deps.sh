@@ -30,7 +30,7 @@ for arg in "$@"; do
 done
 
 libraries=(libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libpcre2-dev libhwy-dev
-           libedit-dev libgtest-dev libgmock-dev)
+           libedit-dev libxxhash-dev libgtest-dev libgmock-dev)
 if ((with_fuzz)); then
   libraries+=(libclang-rt-14-dev)  # libFuzzer and the sanitizers' runtimes
 fi

@@ -10,7 +10,7 @@ from pathlib import Path
 SCRIPT = Path(__file__).resolve().parent / "install_deps.sh"
 LIBRARIES = (
     "libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libpcre2-dev libhwy-dev libedit-dev "
-    "libgtest-dev libgmock-dev"
+    "libxxhash-dev libgtest-dev libgmock-dev"
 ).split()
 # What the script itself runs, taken from the real machine.
 REAL = "bash grep tail mktemp rm env sleep cat".split()

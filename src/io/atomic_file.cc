@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "io/file_descriptor.h"
@@ -27,6 +28,23 @@ void sync_directory(const std::filesystem::path& directory) {
   if (::fsync(fd.get()) != 0 && errno != EINVAL) fail_errno("sync", directory, errno);
 }
 
+constexpr std::string_view kTemporaryMark = ".tmp-";
+
+bool is_number(std::string_view text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// `.NAME.tmp-PID-N`, as the constructor makes them.
+bool is_temporary_name(std::string_view name) {
+  const std::size_t mark = name.rfind(kTemporaryMark);
+  if (!name.starts_with('.') || mark == name.npos || mark < 2) return false;
+  const std::string_view numbers = name.substr(mark + kTemporaryMark.size());
+  const std::size_t dash = numbers.find('-');
+  return dash != numbers.npos && is_number(numbers.substr(0, dash)) &&
+         is_number(numbers.substr(dash + 1));
+}
+
 }  // namespace
 
 AtomicFile::AtomicFile(const std::filesystem::path& target) : target_(target) {
@@ -43,8 +61,8 @@ AtomicFile::AtomicFile(const std::filesystem::path& target) : target_(target) {
           target.c_str());
   // Names of killed processes may be in the way; a thousand of them mean something else is wrong.
   for (int attempt = 0; attempt < 1000; ++attempt) {
-    temporary_ = directory_of(target) /
-                 fmt::format(".{}.tmp-{}-{}", target.filename().string(), ::getpid(), attempt);
+    temporary_ = directory_of(target) / fmt::format(".{}{}{}-{}", target.filename().string(),
+                                                    kTemporaryMark, ::getpid(), attempt);
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd_ >= 0 || errno != EEXIST) break;
   }
@@ -127,6 +145,20 @@ void write_text_file(const std::filesystem::path& target, std::string_view text)
   AtomicFile file(target);
   file.write(text);
   file.commit();
+}
+
+int remove_abandoned_temporaries(const std::filesystem::path& directory) {
+  std::error_code error;
+  std::vector<std::filesystem::path> found;
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (is_temporary_name(entry->path().filename().native())) found.push_back(entry->path());
+  }
+  if (error) fail_errno("list", directory, error.value());
+  for (const std::filesystem::path& path : found) {
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail_errno("remove", path, errno);
+  }
+  return static_cast<int>(found.size());
 }
 
 std::string read_text_file(const std::filesystem::path& path, std::int64_t max_bytes) {

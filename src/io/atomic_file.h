@@ -50,6 +50,10 @@ class AtomicFile {
 // The whole file in one step: for JSON and other small text.
 void write_text_file(const std::filesystem::path& target, std::string_view text);
 
+// Removes the temporaries that killed processes left in `directory`, in which nobody may be writing
+// now. Returns how many there were. Throws Error: kNotFound, kIo.
+int remove_abandoned_temporaries(const std::filesystem::path& directory);
+
 // The whole file; may be empty, may hold any bytes. A file longer than `max_bytes` is refused
 // before it is read. Throws Error: kNotFound, kBadRequest (a directory, pipe or device; too long),
 // kIo.

@@ -258,5 +258,23 @@ TEST(ReadTextFile, RefusesWhatIsNoFile) {
   expect_error(ErrorCode::kBadRequest, {"directory"}, [&] { read_text_file(dir.path(), 10); });
 }
 
+TEST(AbandonedTemporaries, AreRemovedAndNothingElse) {
+  const TempDir dir;
+  put_file(dir / ".model.safetensors.tmp-123-0", "half");
+  put_file(dir / ".a.tmp-1.tmp-4-12", "half");
+  const std::vector<std::string> others{
+      ".tmp-1-2",  ".x.tmp-1-",         ".x.tmp--1", ".x.tmp-a-1",
+      ".x.tmp-12", "model.safetensors", "x.tmp-1-2",
+  };
+  for (const std::string& name : others) put_file(dir / name, "whole");
+  EXPECT_EQ(remove_abandoned_temporaries(dir.path()), 2);
+  std::vector<std::string> left = others;
+  std::sort(left.begin(), left.end());
+  EXPECT_EQ(dir.listing(), left);
+  EXPECT_EQ(remove_abandoned_temporaries(dir.path()), 0);
+  expect_error(ErrorCode::kNotFound, {"missing"},
+               [&] { remove_abandoned_temporaries(dir / "missing"); });
+}
+
 }  // namespace
 }  // namespace dsv4

@@ -114,15 +114,15 @@ EncodedHeader encode_header(const std::vector<TensorDeclaration>& tensors,
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& target,
                                      std::vector<TensorDeclaration> tensors,
-                                     const TensorMetadata& metadata)
-    : tensors_(std::move(tensors)), file_(target) {
+                                     const TensorMetadata& metadata, Checksum* checksum)
+    : tensors_(std::move(tensors)), file_(target), checksum_(checksum) {
   const EncodedHeader header = encode_header(tensors_, metadata, target);
   const auto header_bytes = static_cast<std::int64_t>(header.text.size());
   const std::optional<std::int64_t> file_bytes = checked_add(header_bytes, header.data_bytes);
   require(file_bytes.has_value(), ErrorCode::kBadRequest,
           "cannot write {}: the file would be larger than 2^63 - 1 bytes", target.c_str());
   file_.reserve(*file_bytes);
-  file_.write(header.text);
+  write(std::as_bytes(std::span(header.text)));
   if (!tensors_.empty()) current_left_ = size_of(0);
 }
 
@@ -141,8 +141,13 @@ void SafetensorsWriter::append(std::string_view name, std::span<const std::byte>
          "{}: {} bytes for tensor {} came, but only {} of its {} are missing",
          file_.target().c_str(), num_bytes, quote_text(name), current_left_, size_of(current_));
   }
-  file_.write(bytes);
+  write(bytes);
   current_left_ -= num_bytes;
+}
+
+void SafetensorsWriter::write(std::span<const std::byte> bytes) {
+  file_.write(bytes);
+  if (checksum_ != nullptr) checksum_->update(bytes);
 }
 
 void SafetensorsWriter::finish() {

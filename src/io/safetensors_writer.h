@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "io/atomic_file.h"
+#include "io/checksum.h"
 #include "io/safetensors.h"
 
 namespace dsv4 {
@@ -28,10 +29,11 @@ struct TensorDeclaration {
 // existing target untouched (atomic_file.h).
 class SafetensorsWriter {
  public:
+  // `checksum`, if not null, gets every byte of the file, the header included, and outlives this.
   // Throws Error: kBadRequest (a bad, reserved or repeated name; text that is not UTF-8; a size
   // past 2^63 - 1; a header over kMaxSafetensorsHeaderBytes), and those of AtomicFile.
   SafetensorsWriter(const std::filesystem::path& target, std::vector<TensorDeclaration> tensors,
-                    const TensorMetadata& metadata = {});
+                    const TensorMetadata& metadata = {}, Checksum* checksum = nullptr);
 
   // Appends bytes to tensor `name`, whole or in pieces; tensors are filled in the order declared
   // (those of size zero need no call). Throws Error: kBadRequest (another tensor is due, too many
@@ -42,12 +44,17 @@ class SafetensorsWriter {
   // named), kIo.
   void finish();
 
+  // Of the file so far; the whole file once all tensors are full.
+  std::int64_t bytes_written() const { return file_.bytes_written(); }
+
  private:
+  void write(std::span<const std::byte> bytes);
   void next();
   std::int64_t size_of(std::size_t i) const;
 
   std::vector<TensorDeclaration> tensors_;
   AtomicFile file_;
+  Checksum* checksum_;
   std::size_t current_ = 0;        // the tensor that is due
   std::int64_t current_left_ = 0;  // its missing bytes
 };

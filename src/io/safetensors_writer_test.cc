@@ -174,5 +174,19 @@ TEST(SafetensorsWriter, NamesATargetThatCannotBeWritten) {
                [&] { write_safetensors(dir.path(), {}); });
 }
 
+TEST(SafetensorsWriter, ChecksumIsThatOfTheFile) {
+  const TempDir dir;
+  Checksum checksum;
+  SafetensorsWriter writer(dir / "f", {{"a", DType::kU8, Shape{3}}, {"b", DType::kU8, Shape{2}}},
+                           {{"k", "v"}}, &checksum);
+  writer.append("a", std::as_bytes(std::span("xy", 2)));
+  writer.append("a", std::as_bytes(std::span("z", 1)));
+  writer.append("b", std::as_bytes(std::span("12", 2)));
+  const std::int64_t bytes = writer.bytes_written();
+  writer.finish();
+  EXPECT_EQ(bytes, std::ssize(get_file(dir / "f")));
+  EXPECT_EQ(checksum.hex(), checksum_of_file(dir / "f"));
+}
+
 }  // namespace
 }  // namespace dsv4

@@ -107,6 +107,14 @@ void check_against_index(const TensorStore& store, const ShardIndex& index,
   }
 }
 
+std::span<const std::byte> part_of(const StoredTensor& tensor, std::int64_t begin,
+                                   std::int64_t count) {
+  const std::int64_t size = std::ssize(tensor.bytes);
+  DSV4_CHECK(begin >= 0 && count >= 0 && begin <= size && count <= size - begin,
+             "bytes {} + {} of tensor {} of {} bytes", begin, count, tensor.info->name, size);
+  return tensor.bytes.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
+}
+
 }  // namespace
 
 bool StoredTensor::aligned() const {
@@ -184,11 +192,25 @@ const TensorMetadata& TensorStore::metadata(int shard) const {
 }
 
 void TensorStore::will_need(const StoredTensor& tensor) const {
-  if (has_data()) shards_[static_cast<std::size_t>(tensor.shard)].mapping().will_need(tensor.bytes);
+  will_need(tensor, 0, std::ssize(tensor.bytes));
+}
+
+void TensorStore::will_need(const StoredTensor& tensor, std::int64_t begin,
+                            std::int64_t count) const {
+  if (has_data()) mapping_of(tensor).will_need(part_of(tensor, begin, count));
 }
 
 void TensorStore::release(const StoredTensor& tensor) const {
-  if (has_data()) shards_[static_cast<std::size_t>(tensor.shard)].mapping().release(tensor.bytes);
+  release(tensor, 0, std::ssize(tensor.bytes));
+}
+
+void TensorStore::release(const StoredTensor& tensor, std::int64_t begin,
+                          std::int64_t count) const {
+  if (has_data()) mapping_of(tensor).release(part_of(tensor, begin, count));
+}
+
+const MappedFile& TensorStore::mapping_of(const StoredTensor& tensor) const {
+  return shards_[static_cast<std::size_t>(tensor.shard)].mapping();
 }
 
 // The sum cannot overflow: each caller has bounded it, by the files' sizes or by checked_add.

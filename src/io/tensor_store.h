@@ -68,13 +68,17 @@ class TensorStore {
   // Of one shard, 0 <= shard < shard_paths().size().
   const TensorMetadata& metadata(int shard) const;
 
-  // MappedFile's hints on one tensor of this store; nothing happens without data.
+  // MappedFile's hints on one tensor of this store, or on `count` bytes of it from byte `begin`;
+  // nothing happens without data.
   void will_need(const StoredTensor& tensor) const;
+  void will_need(const StoredTensor& tensor, std::int64_t begin, std::int64_t count) const;
   void release(const StoredTensor& tensor) const;
+  void release(const StoredTensor& tensor, std::int64_t begin, std::int64_t count) const;
 
  private:
   TensorStore() = default;
   void add_tensor(const StoredTensor& tensor);
+  const MappedFile& mapping_of(const StoredTensor& tensor) const;
   // Returns the positions of a repeated name, if any.
   std::optional<std::pair<std::int64_t, std::int64_t>> index_names();
 

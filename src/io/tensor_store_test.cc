@@ -276,6 +276,22 @@ TEST(TensorStoreFromHeaders, RefusesBadNamesAndSizes) {
             kInt64Max);
 }
 
+// What is released is read again; that the pages go is tested with MappedFile.
+TEST(TensorStore, PartsOfATensorCanBeReleased) {
+  const TempDir dir;
+  put_shard(dir / kSingleFileName, {{"a", "first"}, {"b", "second"}});
+  const TensorStore store = TensorStore::open(dir.path());
+  const StoredTensor tensor = *store.find("b");
+  store.will_need(tensor, 1, 5);
+  store.release(tensor, 0, 6);
+  store.release(tensor, 6, 0);
+  store.release(tensor, 2, 1);
+  EXPECT_EQ(to_text(tensor.bytes), "second");
+  EXPECT_EQ(to_text(store.find("a")->bytes), "first");
+  EXPECT_DEATH(store.release(tensor, 1, 6), "");
+  EXPECT_DEATH(store.will_need(tensor, -1, 1), "");
+}
+
 TEST(TensorStoreDeathTest, ShardOutOfRangeIsOurBug) {
   const TensorStore store = TensorStore::from_headers({});
   EXPECT_DEATH(store.metadata(0), "");

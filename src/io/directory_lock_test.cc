@@ -1,0 +1,48 @@
+// directory_lock_test.cc: one writer at a time, and stamps that see a change.
+#include "io/directory_lock.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <optional>
+
+#include "io/file_stamp.h"
+#include "io/io_test_files.h"
+
+namespace dsv4 {
+namespace {
+
+TEST(DirectoryLock, SecondIsRefusedUntilTheFirstIsGone) {
+  const TempDir dir;
+  std::optional<DirectoryLock> first(dir.path());
+  expect_error(ErrorCode::kBadRequest, {"another process", dir.path().string()},
+               [&] { const DirectoryLock second(dir.path()); });
+  first.reset();
+  const DirectoryLock third(dir.path());
+  EXPECT_TRUE(dir.listing().empty());
+}
+
+TEST(DirectoryLock, OtherDirectoriesAreFree) {
+  const TempDir a, b;
+  const DirectoryLock of_a(a.path()), of_b(b.path());
+  expect_error(ErrorCode::kNotFound, {"missing"}, [&] { const DirectoryLock none(a / "missing"); });
+}
+
+TEST(FileStamp, SeesSizeAndTime) {
+  const TempDir dir;
+  const auto path = put_file(dir / "f", "abc");
+  const FileStamp before = stamp_of(path);
+  EXPECT_EQ(before.size_bytes, 3);
+  EXPECT_EQ(stamp_of(path), before);
+  std::filesystem::last_write_time(
+      path, std::filesystem::last_write_time(path) + std::chrono::nanoseconds(1));
+  EXPECT_NE(stamp_of(path), before);
+  put_file(path, "abcd");
+  EXPECT_EQ(stamp_of(path).size_bytes, 4);
+  std::filesystem::create_symlink(path, dir / "link");
+  EXPECT_EQ(stamp_of(dir / "link"), stamp_of(path));
+  expect_error(ErrorCode::kNotFound, {"missing"}, [&] { stamp_of(dir / "missing"); });
+}
+
+}  // namespace
+}  // namespace dsv4
