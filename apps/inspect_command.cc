@@ -1,13 +1,15 @@
 // inspect_command.cc: dsv4 inspect: what a checkpoint holds and how it would be used, from its
-// headers; the large weights are not read.
+// headers and the block scales of its 4-bit weights; the large weights are not read.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/bind.h"
+#include "checkpoint/foldable.h"
 #include "commands.h"
 #include "common_options.h"
 #include "console.h"
@@ -18,6 +20,7 @@ namespace {
 
 // Unused tensors printed for each reason; --json has them all.
 constexpr std::int64_t kShownUnused = 8;
+constexpr std::chrono::milliseconds kQuietScan{500};
 
 struct InspectArguments {
   ModelArguments model;
@@ -120,6 +123,51 @@ std::string unused_text(const BindReport& report) {
   return out;
 }
 
+std::string group_name(MatrixKind kind, bool is_draft) {
+  const bool names_it = kind == MatrixKind::kDraftInput;
+  return fmt::format("{}{}", is_draft && !names_it ? "draft " : "", to_string(kind));
+}
+
+std::string_view fold_verdict(bool is_exact) { return is_exact ? "exact in FP8" : "needs BF16"; }
+
+std::string span_text(std::optional<int> span) { return span ? fmt::format("{}", *span) : "-"; }
+
+std::string fold_text(const FoldReport& report) {
+  std::string out = fmt::format("{:<22}{:<8}{:>8}{:>8}{:>6}{:>6}\n", "matrices", "format", "number",
+                                "in FP8", "span", "whole");
+  for (const FoldGroup& group : report.groups) {
+    out += fmt::format("{:<22}{:<8}{:>8}{:>8}{:>6}{:>6}  {}\n",
+                       group_name(group.kind, group.is_draft), to_string(group.format),
+                       group.matrices, group.exact_in_fp8, span_text(group.widest_span),
+                       span_text(group.whole_span), fold_verdict(group.is_exact_in_fp8()));
+  }
+  return out + report.answer() + "\n";
+}
+
+nlohmann::ordered_json fold_json(const FoldReport& report) {
+  using Json = nlohmann::ordered_json;
+  Json groups = Json::array(), matrices = Json::array();
+  for (const FoldGroup& group : report.groups) {
+    Json& json = groups.emplace_back();
+    json = {{"matrices", group_name(group.kind, group.is_draft)},
+            {"format", to_string(group.format)},
+            {"number", group.matrices},
+            {"number_exact_in_fp8", group.exact_in_fp8},
+            {"exact_in_fp8", group.is_exact_in_fp8()}};
+    if (group.widest_span) json["widest_span"] = *group.widest_span;
+    if (group.whole_span) json["whole_span"] = *group.whole_span;
+  }
+  for (const MatrixFold& fold : report.matrices) {
+    if (!fold.exponents) continue;
+    Json& json = matrices.emplace_back();
+    json = {{"name", fold.matrix.name}, {"exact_in_fp8", fold.is_exact_in_fp8}};
+    if (fold.exponents->are_powers_of_two) json["span"] = fold.exponents->span();
+  }
+  return {{"answer", report.answer()},
+          {"groups", std::move(groups)},
+          {"matrices", std::move(matrices)}};
+}
+
 nlohmann::ordered_json config_json(const ModelConfig& c) {
   return {{"num_layers", c.num_layers},
           {"hidden_size", c.hidden_size},
@@ -148,7 +196,7 @@ nlohmann::ordered_json config_json(const ModelConfig& c) {
           {"has_dspark", c.has_dspark}};
 }
 
-nlohmann::ordered_json report_json(const ModelWeights& weights) {
+nlohmann::ordered_json report_json(const ModelWeights& weights, const FoldReport& folds) {
   using Json = nlohmann::ordered_json;
   const BindReport& report = weights.report;
   Json layers = Json::array(), formats = Json::array(), unused = Json::array();
@@ -178,20 +226,32 @@ nlohmann::ordered_json report_json(const ModelWeights& weights) {
   json["notes"] = report.notes;
   json["cache"] = {{"bytes_per_token", cache.bytes_per_token},
                    {"session_bytes", cache.session_bytes}};
+  json["fp8"] = fold_json(folds);
   return json;
+}
+
+// With a bar if that takes more than half a second: of Flash these are 9 GB.
+FoldReport scan_with_bar(const ModelWeights& weights) {
+  ProgressBar bar("reading block scales", "bytes", std::chrono::steady_clock::now() + kQuietScan);
+  return scan_folds(weights, [&bar](std::int64_t done, std::int64_t total) {
+    InterruptGuard::check();
+    bar.update(done, total);
+  });
 }
 
 void run_inspect(const InspectArguments& args) {
   const InterruptGuard guard;
   const std::shared_ptr<const ModelWeights> weights =
       load_checkpoint(args.model.model_dir, {.with_draft = true, .progress = load_progress_bar()});
+  const FoldReport folds = scan_with_bar(*weights);
   if (args.json) {
-    write_stdout(report_json(*weights).dump() + "\n");
+    write_stdout(report_json(*weights, folds).dump() + "\n");
     return;
   }
   std::string out = config_text(weights->config);
   out += "\n" + layer_text(weights->report);
   out += "\n" + format_text(weights->report);
+  out += "\n" + fold_text(folds);
   out += "\n" + unused_text(weights->report);
   for (const std::string& note : weights->report.notes) out += "note: " + printable(note) + "\n";
   write_stdout(out);
@@ -206,9 +266,11 @@ void add_inspect_command(CLI::App& app) {
   args->model.add_model_dir(*command);
   command->add_flag("--json", args->json, "one JSON object, with every unused tensor");
   command->footer(
-      "Checks names, formats and shapes of all tensors against the config, as loading does. The\n"
-      "large weights are not read, and no tokenizer is needed. Cache sizes are those of the\n"
-      "default options.\n"
+      "Checks names, formats and shapes of all tensors against the config, as loading does. Of "
+      "the\n"
+      "large weights only the block scales of 4-bit matrices are read, to tell which are exact in\n"
+      "FP8: all scales of a matrix are powers of two whose exponents span at most 14 steps. No\n"
+      "tokenizer is needed. Cache sizes are those of the default options.\n"
       "Examples:\n"
       "  dsv4 inspect models/nano\n"
       "  dsv4 inspect models/nano --json | jq .formats");

@@ -36,6 +36,15 @@ def remove_last_expert(path, layer):
     path.write_bytes(struct.pack("<Q", len(text)) + text + payload)
 
 
+def set_byte(path, name, offset, value):
+    """Overwrites one byte of a tensor."""
+    data = bytearray(path.read_bytes())
+    size = struct.unpack("<Q", data[:8])[0]
+    begin, _ = json.loads(data[8 : 8 + size])[name]["data_offsets"]
+    data[8 + size + begin + offset] = value
+    path.write_bytes(data)
+
+
 class DamagedModels(CliTest):
     def expect_all_fail(self, model, *parts):
         for arguments in (["generate", model, "-p", "x"], ["inspect", model]):
@@ -107,6 +116,25 @@ class Inspect(CliTest):
         header = struct.unpack("<Q", (NANO / "model.safetensors").read_bytes()[:8])[0]
         self.assertEqual(size, os.path.getsize(NANO / "model.safetensors") - 8 - header)
 
+    def test_says_what_is_exact_in_fp8(self):
+        exact = self.expect_done(run("inspect", NANO))
+        self.assertIn("\nexact in FP8: all 229 quantised matrices\n", exact)
+        model = SOURCE / "tests" / "data" / "golden" / "flash-nvfp4"
+        self.assertIn("\nneeds BF16: 72 of 134 ", self.expect_done(run("inspect", model)))
+        fp8 = json.loads(self.expect_done(run("inspect", model, "--json")))["fp8"]
+        groups = {group["matrices"]: group for group in fp8["groups"]}
+        self.assertFalse(groups["expert up"]["exact_in_fp8"])
+        self.assertTrue(groups["draft expert up"]["exact_in_fp8"])
+        self.assertEqual(len(fp8["matrices"]), 72 + 18)
+        self.assertEqual(sum(not matrix["exact_in_fp8"] for matrix in fp8["matrices"]), 72)
+
+    def test_one_scale_that_is_nan_needs_bf16(self):
+        model = self.copy_of_nano()
+        set_byte(model / "model.safetensors", "layers.1.ffn.experts.2.w3.scale", 7, 0xFF)
+        text = self.expect_done(run("inspect", model))
+        self.assertIn("\nneeds BF16: 1 of 229 ", text)
+        row = next(line for line in text.splitlines() if line.startswith("expert up"))
+        self.assertEqual(row.split()[3:5], ["48", "47"])
 
     def test_experts_of_a_pruned_layer_are_its_own(self):
         model = self.copy_of_nano()

@@ -79,6 +79,28 @@ class MatrixLister final : public TensorVisitor {
 
 }  // namespace
 
+std::string_view to_string(MatrixKind kind) {
+  switch (kind) {
+    case MatrixKind::kAttention:
+      return "attention";
+    case MatrixKind::kCompressor:
+      return "compressor";
+    case MatrixKind::kExpertGate:
+      return "expert gate";
+    case MatrixKind::kExpertUp:
+      return "expert up";
+    case MatrixKind::kExpertDown:
+      return "expert down";
+    case MatrixKind::kSharedExpert:
+      return "shared expert";
+    case MatrixKind::kDraftInput:
+      return "draft input";
+    case MatrixKind::kHead:
+      return "head";
+  }
+  return "?";
+}
+
 std::vector<NamedMatrix> list_matrices(const ModelWeights& weights) {
   // The table wants places to fill; those of a copy, which holds the same views.
   ModelWeights places;

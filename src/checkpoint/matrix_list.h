@@ -29,6 +29,9 @@ constexpr bool is_expert(MatrixKind kind) {
          kind == MatrixKind::kExpertDown;
 }
 
+// "attention", "expert gate", "shared expert": for people, and for JSON.
+std::string_view to_string(MatrixKind kind);
+
 struct NamedMatrix {
   std::string name;  // without ".weight": "layers.3.ffn.experts.7.w1"
   MatrixKind kind = MatrixKind::kAttention;

@@ -1,11 +1,9 @@
 #include "model/precision.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 
 #include "base/error.h"
-#include "numerics/e4m3.h"
+#include "checkpoint/foldable.h"
 
 namespace dsv4 {
 namespace {
@@ -30,28 +28,6 @@ std::vector<MatrixView> joined(std::span<const MatrixView> a, std::span<const Ma
 }
 
 }  // namespace
-
-bool is_foldable(const MatrixView& weight) {
-  if (weight.format != Format::kNvfp4 || weight.block_scales == nullptr) return false;
-  const auto* scales = static_cast<const std::uint8_t*>(weight.block_scales);
-  std::array<bool, 256> seen{};
-  for (std::int64_t row = 0; row < weight.rows; ++row) {
-    for (std::int64_t i = 0; i < weight.cols / weight.block_cols; ++i)
-      seen[scales[row * weight.scale_stride + i]] = true;
-  }
-  int low = 127;
-  int high = -127;
-  for (int code = 0; code < 256; ++code) {
-    if (!seen[static_cast<std::size_t>(code)] || code == 0)
-      continue;  // scale 0: all its values are 0
-    int exponent = 0;
-    const float fraction = std::frexp(decode_e4m3(static_cast<std::uint8_t>(code)), &exponent);
-    if (fraction != 0.5f) return false;  // no positive power of two; NaN is none
-    low = std::min(low, exponent);
-    high = std::max(high, exponent);
-  }
-  return high - low <= kMaxFoldableSpan;
-}
 
 ActivationFormat expert_activation(std::span<const MatrixView> weights, Activations activations) {
   const auto all = [&](auto&& predicate) {

@@ -17,12 +17,6 @@ namespace dsv4 {
 // The format that a linear's input is quantised to; none: it stays as it is.
 using ActivationFormat = std::optional<Format>;
 
-// True if all block scales of an NVFP4 matrix are powers of two whose exponents span at most
-// kMaxFoldableSpan steps: code * block_scale is then an E4M3 value times one power of two. Reads
-// all scales. False for other formats and for a matrix without data.
-inline constexpr int kMaxFoldableSpan = 14;
-bool is_foldable(const MatrixView& weight);
-
 // Input of a dense linear, or of the experts' gate and up or down matrices, which share one.
 ActivationFormat dense_activation(const MatrixView& weight, Activations activations);
 ActivationFormat expert_activation(std::span<const MatrixView> weights, Activations activations);

@@ -14,9 +14,6 @@
 
 namespace dsv4 {
 
-// "attention", "compressor", "expert gate", "expert up", "expert down", "shared expert", ...
-std::string_view to_string(MatrixKind kind);
-
 // Matrices of one kind in one layer.
 struct ReportEntry {
   std::int64_t matrices = 0;
