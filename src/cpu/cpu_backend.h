@@ -44,6 +44,8 @@ class CpuBackend final : public HostBackend {
   using AllOps::workspace_bytes;
   std::int64_t workspace_bytes(const QuantizeParams& p) const override;
   std::int64_t workspace_bytes(const SwigluQuantizeParams& p) const override;
+  std::int64_t workspace_bytes(const AmaxParams& p) const override;
+  std::int64_t workspace_bytes(const DequantizeParams& p) const override;
   std::int64_t workspace_bytes(const LinearParams& p) const override;
   std::int64_t workspace_bytes(const EmbeddingParams& p) const override;
   std::int64_t workspace_bytes(const MoeDispatchParams& p) const override;
@@ -66,6 +68,8 @@ class CpuBackend final : public HostBackend {
  protected:
   void compute(const QuantizeParams& p, const OpContext& context) override;
   void compute(const SwigluQuantizeParams& p, const OpContext& context) override;
+  void compute(const AmaxParams& p, const OpContext& context) override;
+  void compute(const DequantizeParams& p, const OpContext& context) override;
   void compute(const LinearParams& p, const OpContext& context) override;
   void compute(const EmbeddingParams& p, const OpContext& context) override;
   void compute(const MoeDispatchParams& p, const OpContext& context) override;

@@ -301,9 +301,16 @@ void hadamard(float* x, std::int64_t n, double* y) {
 }
 
 const EncodeKernels& encode_kernel_table() {
-  static constexpr EncodeKernels kKernels = {&amax_of,          &e4m3_block,        &mxfp4_block,
-                                             &nvfp4_block,      &e4m3_values,       &bf16_values,
-                                             &round_e4m3_block, &round_mxfp4_block, &hadamard};
+  static constexpr EncodeKernels kKernels = {&amax_of,
+                                             &e4m3_block,
+                                             &mxfp4_block,
+                                             &nvfp4_block,
+                                             &encode_nvfp4_block_four_over_six,
+                                             &e4m3_values,
+                                             &bf16_values,
+                                             &round_e4m3_block,
+                                             &round_mxfp4_block,
+                                             &hadamard};
   return kKernels;
 }
 

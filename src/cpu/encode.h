@@ -16,6 +16,8 @@ struct EncodeKernels {
   std::uint8_t (*encode_mxfp4_block)(const float* x, std::uint8_t* codes);
   std::uint8_t (*encode_nvfp4_block)(const float* x, float global_scale, std::uint8_t* codes,
                                      E2m1Rounding rounding);
+  std::uint8_t (*encode_nvfp4_block_four_over_six)(const float* x, float global_scale,
+                                                   std::uint8_t* codes, E2m1Rounding rounding);
   // codes[i] = encode_e4m3(x[i] / divisor); quotients must not be NaN.
   void (*encode_e4m3_values)(const float* x, std::int64_t n, float divisor, std::uint8_t* codes);
   void (*encode_bf16_values)(const float* x, std::int64_t n, std::byte* bits);  // of any alignment

@@ -3,12 +3,16 @@
 #include "ops/quantize.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <type_traits>
 
 #include "cpu/cpu_backend.h"
 #include "cpu/matmul.h"
 #include "cpu/quantize.h"
 #include "numerics/nvfp4.h"
 #include "numerics/silu.h"
+#include "tensor/matrix_codec.h"
 
 namespace dsv4 {
 namespace {
@@ -34,14 +38,19 @@ void quantize_row(const cpu::EncodeKernels& kernels, const Params& p, std::int64
                   const float* x) {
   const float global_scale =
       p.out.format == Format::kNvfp4 ? row_global_scale(kernels, p, row, x) : 1.0f;
-  cpu::encode_columns(kernels, p.out, row, 0, x, p.out.cols, global_scale, p.rounding);
+  bool four_over_six = false;
+  if constexpr (std::is_same_v<Params, QuantizeParams>) four_over_six = p.four_over_six;
+  cpu::encode_columns(kernels, p.out, row, 0, x, p.out.cols, global_scale, p.rounding,
+                      four_over_six);
 }
 
 }  // namespace
 
 void cpu::encode_columns(const EncodeKernels& kernels, const MutableMatrixView& out,
                          std::int64_t row, std::int64_t col, const float* x, std::int64_t n,
-                         float global_scale, E2m1Rounding rounding) {
+                         float global_scale, E2m1Rounding rounding, bool four_over_six) {
+  const auto encode_nvfp4_block =
+      four_over_six ? kernels.encode_nvfp4_block_four_over_six : kernels.encode_nvfp4_block;
   auto* codes = static_cast<std::uint8_t*>(out.data) +
                 data_bytes(out.format, out.row_stride) * row + data_bytes(out.format, col);
   auto* scales =
@@ -58,7 +67,7 @@ void cpu::encode_columns(const EncodeKernels& kernels, const MutableMatrixView& 
         block_scale = kernels.encode_mxfp4_block(x + begin, block_codes);
         break;
       default:
-        block_scale = kernels.encode_nvfp4_block(x + begin, global_scale, block_codes, rounding);
+        block_scale = encode_nvfp4_block(x + begin, global_scale, block_codes, rounding);
     }
   }
 }
@@ -116,6 +125,59 @@ void CpuBackend::compute(const SwigluQuantizeParams& p, const OpContext& context
         x[i] = swiglu(x[i], up[i], p.swiglu_limit, row_weight);
       }
       quantize_row(kernels, p, row, x);
+    }
+  });
+}
+
+std::int64_t CpuBackend::workspace_bytes(const AmaxParams& p) const {
+  cpu::Scratch scratch(nullptr);
+  scratch.take<float>(pool_.num_threads() * cpu::padded(p.x.cols));
+  return scratch.bytes();
+}
+
+void CpuBackend::compute(const AmaxParams& p, const OpContext& context) {
+  const std::int64_t row_floats = cpu::padded(p.x.cols);
+  float* const values =
+      cpu::Scratch(context.workspace).take<float>(pool_.num_threads() * row_floats);
+  const cpu::EncodeKernels& kernels = cpu::encode_kernels(targets_);
+  const cpu::Source source = cpu::make_source(p.x, *tables_);
+  const std::int64_t grain = std::max<std::int64_t>(1, 4096 / std::max<std::int64_t>(1, p.x.cols));
+  std::atomic<std::uint32_t> largest = 0;  // as bits, NaN above infinity
+  pool_.parallel_for(p.x.rows, grain, [&](std::int64_t begin, std::int64_t end, int thread_idx) {
+    float* const x = values + thread_idx * row_floats;
+    for (std::int64_t row = begin; row < end; ++row) {
+      dot_.decode_row(source, row, x);
+      const std::uint32_t bits = f32_bits(kernels.amax(x, p.x.cols));
+      std::uint32_t seen = largest.load();
+      while (bits > seen && !largest.compare_exchange_weak(seen, bits)) {
+      }
+    }
+  });
+  const float amax = f32_from_bits(largest);
+  *p.out = std::isnan(amax) ? f32_from_bits(kF32QuietNanBits) : amax;
+}
+
+std::int64_t CpuBackend::workspace_bytes(const DequantizeParams& p) const {
+  cpu::Scratch scratch(nullptr);
+  scratch.take<float>(pool_.num_threads() * cpu::padded(p.x.cols));
+  return scratch.bytes();
+}
+
+void CpuBackend::compute(const DequantizeParams& p, const OpContext& context) {
+  const std::int64_t row_floats = cpu::padded(p.x.cols);
+  float* const values =
+      cpu::Scratch(context.workspace).take<float>(pool_.num_threads() * row_floats);
+  const cpu::Source source = cpu::make_source(p.x, *tables_);
+  const std::int64_t grain = std::max<std::int64_t>(1, 4096 / std::max<std::int64_t>(1, p.x.cols));
+  pool_.parallel_for(p.x.rows, grain, [&](std::int64_t begin, std::int64_t end, int thread_idx) {
+    float* const x = values + thread_idx * row_floats;
+    for (std::int64_t row = begin; row < end; ++row) {
+      dot_.decode_row(source, row, x);
+      if (source.interleaved()) cpu::deinterleave(x, row_floats);
+      for (std::int64_t i = 0; i < p.x.cols; ++i) {
+        if (std::isnan(x[i])) x[i] = f32_from_bits(kF32QuietNanBits);
+      }
+      store_matrix_row(p.out, row, x);
     }
   });
 }

@@ -10,10 +10,10 @@
 namespace dsv4::cpu {
 
 // Writes x [n] into columns [col, col + n) of row `row` of a quantised matrix, codes and block
-// scales; col begins a block. `global_scale` and `rounding`: NVFP4 only; global_scale is not
-// stored.
+// scales; col begins a block. `global_scale`, `rounding` and `four_over_six`: NVFP4 only;
+// global_scale is not stored.
 void encode_columns(const EncodeKernels& kernels, const MutableMatrixView& out, std::int64_t row,
                     std::int64_t col, const float* x, std::int64_t n, float global_scale,
-                    E2m1Rounding rounding);
+                    E2m1Rounding rounding, bool four_over_six = false);
 
 }  // namespace dsv4::cpu

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 
 #include "numerics/bf16.h"
@@ -174,6 +176,60 @@ TEST(Nvfp4, DecodingRoundsOnce) {
     }
   }
   EXPECT_TRUE(std::isnan(decode_nvfp4(1, 0x7F, 1.0f))) << "a NaN block scale stays visible";
+}
+
+struct FourOverSix {
+  std::uint8_t scale;
+  std::array<std::uint8_t, kNvfp4BlockBytes> codes;
+};
+FourOverSix encode_four_over_six(std::initializer_list<float> first, float global_scale) {
+  std::array<float, kNvfp4QuantBlock> x{};
+  std::copy(first.begin(), first.end(), x.begin());
+  FourOverSix block{};
+  block.scale = encode_nvfp4_block_four_over_six(x.data(), global_scale, block.codes.data());
+  return block;
+}
+
+TEST(Nvfp4FourOverSix, TakesFourWhereItsCodesLieCloser) {
+  // Scaled to six, 10 20 30 40 become 9.75 19.5 26 39; scaled to four they are codes of 10.
+  const FourOverSix four = encode_four_over_six({10, 20, 30, -40}, 1);
+  EXPECT_EQ(four.scale, encode_e4m3(10));
+  EXPECT_EQ(four.codes[0], 0x42);
+  EXPECT_EQ(four.codes[1], 0xE5);
+  // 6 and 0.5 are codes of scale 1; of scale 1.5, 0.5 would become 0.75.
+  const FourOverSix six = encode_four_over_six({6, 0.5f}, 1);
+  EXPECT_EQ(six.scale, encode_e4m3(1));
+  EXPECT_EQ(six.codes[0], 0x17);
+}
+
+TEST(Nvfp4FourOverSix, ATieGoesToSix) {
+  // Both are exact: 6 3 1.5 of scale 1, 4 2 1 of scale 1.5.
+  const FourOverSix tie = encode_four_over_six({6, 3, 1.5f}, 1);
+  EXPECT_EQ(tie.scale, encode_e4m3(1));
+  EXPECT_EQ(tie.codes[0], 0x57);
+  EXPECT_EQ(tie.codes[1], 0x03);
+  EXPECT_EQ(encode_four_over_six({}, 1).scale, 0);
+}
+
+TEST(Nvfp4FourOverSix, BothCandidatesEndAtTheLargestBlockScale) {
+  // 3072 / 6 = 512 is past 448 for either; 2000 / 6 only for four.
+  EXPECT_EQ(encode_four_over_six({3072}, 1).scale, encode_e4m3(448));
+  EXPECT_EQ(encode_four_over_six({2000}, 1).scale, encode_e4m3(2000 / 6.0f));
+  EXPECT_EQ(encode_four_over_six({1792, 896, 448}, 1).scale, encode_e4m3(448)) << "4 2 1 of 448";
+}
+
+TEST(Nvfp4FourOverSix, SmallBlocksLiveLonger) {
+  // 0.9 * 2^-10 rounds to scale 0, 1.35 * 2^-10 to 2^-9: a block that six would zero.
+  const FourOverSix block = encode_four_over_six({6 * 0.9f * 0x1p-10f}, 1);
+  EXPECT_EQ(block.scale, 1);
+  EXPECT_EQ(block.codes[0], 5) << "2.7 in units of 2^-9";
+}
+
+TEST(Nvfp4FourOverSix, TheLargestValueHasRoomForEitherScale) {
+  EXPECT_EQ(nvfp4_four_over_six_global_scale(1536), 1);
+  EXPECT_EQ(nvfp4_four_over_six_global_scale(0), 1);
+  EXPECT_EQ(encode_four_over_six({1536, 256}, 1).scale, encode_e4m3(256));
+  EXPECT_EQ(encode_four_over_six({1536, 1152}, 1).scale, encode_e4m3(384));
 }
 
 TEST(Amax, IgnoresSignsAndShowsNanAndInfinity) {

@@ -62,11 +62,12 @@ class OpSet : public OpImplementation<Params>... {
   using OpImplementation<Params>::run...;
 };
 
-using AllOps = OpSet<QuantizeParams, SwigluQuantizeParams, LinearParams, EmbeddingParams,
-                     RmsNormParams, RopeParams, RouterParams, MoeDispatchParams, ExpertPackParams,
-                     ExpertGateUpParams, ExpertDownParams, MoeCombineParams, AttentionParams,
-                     DenseAttentionParams, CompressParams, CompressorCommitParams, IndexerParams,
-                     HcPreParams, HcPostParams, HcHeadParams, KvWriteParams, SamplingParams>;
+using AllOps =
+    OpSet<QuantizeParams, SwigluQuantizeParams, AmaxParams, DequantizeParams, LinearParams,
+          EmbeddingParams, RmsNormParams, RopeParams, RouterParams, MoeDispatchParams,
+          ExpertPackParams, ExpertGateUpParams, ExpertDownParams, MoeCombineParams, AttentionParams,
+          DenseAttentionParams, CompressParams, CompressorCommitParams, IndexerParams, HcPreParams,
+          HcPostParams, HcHeadParams, KvWriteParams, SamplingParams>;
 
 class Backend;
 

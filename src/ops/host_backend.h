@@ -22,6 +22,8 @@ class HostBackend : public Backend {
   // All that `check` accepts, but for packed experts: these ops read weights as they are.
   Support supports(const QuantizeParams&) const final { return {}; }
   Support supports(const SwigluQuantizeParams&) const final { return {}; }
+  Support supports(const AmaxParams&) const final { return {}; }
+  Support supports(const DequantizeParams&) const final { return {}; }
   Support supports(const LinearParams&) const final { return {}; }
   Support supports(const EmbeddingParams&) const final { return {}; }
   Support supports(const RmsNormParams&) const final { return {}; }

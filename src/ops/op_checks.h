@@ -35,6 +35,7 @@ inline constexpr FormatSet kPlainFormats = {Format::kF32, Format::kBf16};
 inline constexpr FormatSet kF32Format = {Format::kF32};
 inline constexpr FormatSet kActivationFormats = {Format::kF32, Format::kBf16, Format::kE4m3,
                                                  Format::kNvfp4};
+inline constexpr FormatSet kQuantizedFormats = {Format::kE4m3, Format::kMxfp4, Format::kNvfp4};
 inline constexpr FormatSet kWeightFormats = {Format::kF32, Format::kBf16, Format::kE4m3,
                                              Format::kMxfp4, Format::kNvfp4};
 

@@ -1,4 +1,5 @@
-// quantize.h: rows of FP32 or BF16 values, or of their SwiGLU, to a block-quantised format.
+// quantize.h: rows of FP32 or BF16 values, or of their SwiGLU, to a block-quantised format; back to
+// values; and the largest magnitude, which the global scale of a tensor comes from.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,11 @@ struct QuantizeParams {
   MatrixView x;           // [rows (or as row_idx says), cols], kF32 or kBf16
   MutableMatrixView out;  // [rows, cols], kE4m3, kMxfp4 or kNvfp4
   E2m1Rounding rounding = E2m1Rounding::kNearestEven;
+  // kNvfp4 with static_global_scales: each block takes the better of two block scales,
+  //   q = block amax / (6 g), s6 = E4M3(min(q, 448)), s4 = E4M3(min(1.5 q, 448)), all in FP32:
+  // s4 if the sum of (x - decoded)^2 over its 16 values, in FP64 by a halving tree, is smaller than
+  // with s6 (encode_nvfp4_block_four_over_six of numerics/nvfp4.h). g is usually amax / 1536.
+  bool four_over_six = false;
   // kNvfp4: g of row r is static_global_scales[global_scale_idx[r]] (index null: 0 for all rows),
   // copied to out.global_scales where that has one a row. Null: dynamic, g = row amax / 2688 (1 for
   // a zero row), written to out.global_scales[r], stride 1.
@@ -54,5 +60,28 @@ struct SwigluQuantizeParams {
 };
 void check(const SwigluQuantizeParams& p);
 Cost cost(const SwigluQuantizeParams& p);
+
+// out = the largest |x| of a matrix, as decoded to FP32 (DequantizeParams): 0 of an empty one, the
+// quiet NaN 7FC00000 if any value is NaN. A maximum has no order.
+struct AmaxParams {
+  static constexpr std::string_view kOpName = "amax";
+  MatrixView x;          // [rows, cols], any format
+  float* out = nullptr;  // [1]
+};
+void check(const AmaxParams& p);
+Cost cost(const AmaxParams& p);
+
+// out = x, decoded to FP32 and, for a BF16 output, rounded to nearest even:
+//   kE4m3  code * block scale
+//   kMxfp4 code * block scale
+//   kNvfp4 (code * block scale) * global scale, whose first product is exact
+// each product in FP32. A NaN is stored as the quiet NaN, 7FC00000 or 7FC0.
+struct DequantizeParams {
+  static constexpr std::string_view kOpName = "dequantize";
+  MatrixView x;           // [rows, cols], kE4m3 of any tile, kMxfp4 or kNvfp4
+  MutableMatrixView out;  // [rows, cols], kF32 or kBf16
+};
+void check(const DequantizeParams& p);
+Cost cost(const DequantizeParams& p);
 
 }  // namespace dsv4

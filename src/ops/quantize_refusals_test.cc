@@ -1,4 +1,4 @@
-// What the two ops that quantise refuse, and what they say they cost.
+// What the ops that quantise and dequantise refuse, and what they say they cost.
 #include <gtest/gtest.h>
 
 #include "ops/quantize.h"
@@ -88,10 +88,80 @@ TEST(QuantizeRefuses, GlobalScalesThatCannotBeStored) {
   expect_refused(call.params, {"QuantizeParams.static_global_scales", "MXFP4"});
 }
 
+TEST(QuantizeRefuses, FourOverSixWithoutAGlobalScaleOrBlockScalesToChoose) {
+  QuantizeCall call;
+  call.params.four_over_six = true;
+  expect_refused(call.params, {"QuantizeParams.four_over_six", "static_global_scales"});
+  const float scale = 1;
+  call.params.static_global_scales = &scale;
+  check(call.params);
+  call.params.static_global_scales = nullptr;
+  HostMatrix mxfp4(mxfp4_spec(), 2, 64);
+  call.params.out = mxfp4.mutable_view();
+  expect_refused(call.params, {"QuantizeParams.four_over_six", "MXFP4"});
+}
+
 TEST(QuantizeCost, CountsBytesOfCodesAndScales) {
-  const QuantizeCall call;
+  QuantizeCall call;
   EXPECT_EQ(cost(call.params).bytes_read, 2 * 64 * 4);
   EXPECT_EQ(cost(call.params).bytes_written, 2 * (32 + 4 + 4));
+  EXPECT_EQ(cost(call.params).flops, 2 * 64 * 4);
+  call.params.four_over_six = true;
+  EXPECT_EQ(cost(call.params).flops, 2 * 64 * 16);
+}
+
+TEST(AmaxRefuses, WhatItCannotReadOrWrite) {
+  const HostMatrix x(fp8_spec(128, 128, DType::kF32), 3, 40);
+  float out = 0;
+  AmaxParams params{x.view(), &out};
+  check(params);
+  EXPECT_EQ(cost(params).bytes_read, 3 * 40 + 4);
+  EXPECT_EQ(cost(params).bytes_written, 4);
+  EXPECT_EQ(cost(params).flops, 3 * 40 * 3);
+  params.out = nullptr;
+  expect_refused(params, {"AmaxParams.out", "null", "[1]"});
+  params = {x.view(), &out};
+  params.x.rows = -1;
+  expect_refused(params, {"AmaxParams.x.rows", "-1", "at least 0"});
+  params = {x.view(), &out};
+  params.x.block_scales = nullptr;
+  expect_refused(params, {"AmaxParams.x.block_scales", "null"});
+}
+
+struct DequantizeCall {
+  HostMatrix x{nvfp4_spec(), 2, 64};
+  HostMatrix out{bf16_spec(), 2, 64};
+  DequantizeParams params;
+  DequantizeCall() {
+    params.x = x.view();
+    params.out = out.mutable_view();
+    check(params);
+  }
+};
+
+TEST(DequantizeRefuses, FormatsAndShapesThatDoNotFit) {
+  DequantizeCall call;
+  call.params.x.format = Format::kBf16;
+  expect_refused(call.params, {"DequantizeParams.x.format", "BF16", "FP8, MXFP4, NVFP4"});
+  call = {};
+  call.params.out.format = Format::kNvfp4;
+  expect_refused(call.params, {"DequantizeParams.out.format", "NVFP4", "F32, BF16"});
+  call = {};
+  call.params.out.rows = 1;
+  expect_refused(call.params, {"DequantizeParams.out.rows", "1", "x.rows = 2"});
+  call = {};
+  call.params.out.cols = 48;
+  expect_refused(call.params, {"DequantizeParams.out.cols", "48", "x.cols = 64"});
+  call = {};
+  call.params.x.global_scales = nullptr;
+  expect_refused(call.params, {"DequantizeParams.x.global_scales", "null"});
+}
+
+TEST(DequantizeCost, CountsCodesScalesAndValues) {
+  const DequantizeCall call;
+  EXPECT_EQ(cost(call.params).bytes_read, 2 * (32 + 4) + 4);
+  EXPECT_EQ(cost(call.params).bytes_written, 2 * 64 * 2);
+  EXPECT_EQ(cost(call.params).flops, 2 * 64 * 2);
 }
 
 // The same for SwiGLU.

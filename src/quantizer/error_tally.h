@@ -33,7 +33,7 @@ struct ErrorTally {
   std::int64_t zeroed_blocks = 0;     // some value not zero, all codes zero
   std::int64_t saturated_values = 0;  // |x| > 7 * divisor: 6 would not be the nearest code
   std::int64_t scales_too_large = 0;  // wanted block amax / (6 g) > 464: E4M3's 448 is too small
-  std::int64_t scales_too_small = 0;  // wanted it > 0 and <= 2^-10: E4M3 gives 0
+  std::int64_t scales_too_small = 0;  // wanted it > 0 and <= 2^-10: E4M3 would be 0
   WorstQuantBlock worst;              // the first of equals
 
   bool operator==(const ErrorTally&) const = default;

@@ -44,7 +44,8 @@ inline constexpr std::int64_t kEncoderChunkValues = std::int64_t{1} << 20;
 //                   A block is cast, its codes unchanged, where multiplier / g is an E4M3 number.
 //                   A block without a nonzero code is always cast: its scale is the nearest to
 //                   multiplier / g that there is (of MXFP4: the nearest power of two), which keeps
-//                   every -0. Any other block is encoded again from its decoded values.
+//                   every -0. Any other block is encoded again from its decoded values, its
+//                   block scale clamped to [2^-9, 448] as ModelOpt's cast does.
 // A group with members of both sorts is encoded from values, like BF16.
 class GroupEncoder {
  public:

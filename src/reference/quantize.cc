@@ -1,5 +1,9 @@
-// Quantisation of rows, or of their SwiGLU, block by block, with the encoders of numerics/.
+// Quantisation of rows, or of their SwiGLU, block by block, with the encoders of numerics/; the
+// largest magnitude and the values of a matrix, row by row.
 #include "reference/quantize.h"
+
+#include <cmath>
+#include <type_traits>
 
 #include "numerics/fp8_block.h"
 #include "numerics/mxfp4.h"
@@ -29,13 +33,15 @@ float row_global_scale(const Params& p, std::int64_t row, const std::vector<floa
 template <class Params>
 void quantize_row(const Params& p, std::int64_t row, const std::vector<float>& x) {
   const float global_scale = p.out.format == Format::kNvfp4 ? row_global_scale(p, row, x) : 1.0f;
-  encode_matrix_row(p.out, row, x.data(), global_scale, p.rounding);
+  bool four_over_six = false;
+  if constexpr (std::is_same_v<Params, QuantizeParams>) four_over_six = p.four_over_six;
+  encode_matrix_row(p.out, row, x.data(), global_scale, p.rounding, four_over_six);
 }
 
 }  // namespace
 
 void encode_matrix_row(const MutableMatrixView& out, std::int64_t row, const float* x,
-                       float global_scale, E2m1Rounding rounding) {
+                       float global_scale, E2m1Rounding rounding, bool four_over_six) {
   auto* codes = static_cast<std::uint8_t*>(out.data) + data_bytes(out.format, out.row_stride) * row;
   auto* scales = static_cast<std::uint8_t*>(out.block_scales) + out.scale_stride * row;
   for (std::int64_t begin = 0; begin < out.cols; begin += out.block_cols) {
@@ -50,7 +56,10 @@ void encode_matrix_row(const MutableMatrixView& out, std::int64_t row, const flo
         block_scale = encode_mxfp4_block(x + begin, block_codes);
         break;
       default:
-        block_scale = encode_nvfp4_block(x + begin, global_scale, block_codes, rounding);
+        block_scale =
+            four_over_six
+                ? encode_nvfp4_block_four_over_six(x + begin, global_scale, block_codes, rounding)
+                : encode_nvfp4_block(x + begin, global_scale, block_codes, rounding);
     }
   }
 }
@@ -74,6 +83,25 @@ void ReferenceBackend::compute(const SwigluQuantizeParams& p, const OpContext&) 
       x[i] = swiglu(x[i], up[i], p.swiglu_limit, row_weight);
     }
     quantize_row(p, row, x);
+  }
+}
+
+void ReferenceBackend::compute(const AmaxParams& p, const OpContext&) {
+  float largest = 0;
+  for (std::int64_t row = 0; row < p.x.rows; ++row) {
+    const float row_amax = amax(decoded_row(p.x, row).data(), p.x.cols);
+    if (f32_bits(row_amax) > f32_bits(largest)) largest = row_amax;  // NaN above infinity
+  }
+  *p.out = std::isnan(largest) ? f32_from_bits(kF32QuietNanBits) : largest;
+}
+
+void ReferenceBackend::compute(const DequantizeParams& p, const OpContext&) {
+  for (std::int64_t row = 0; row < p.x.rows; ++row) {
+    std::vector<float> values = decoded_row(p.x, row);
+    for (float& value : values) {
+      if (std::isnan(value)) value = f32_from_bits(kF32QuietNanBits);
+    }
+    store_matrix_row(p.out, row, values.data());
   }
 }
 

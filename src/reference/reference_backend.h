@@ -19,6 +19,8 @@ class ReferenceBackend : public HostBackend {
   // needed: the one liberty taken with the rule that an op allocates nothing.
   void compute(const QuantizeParams& p, const OpContext& context) override;
   void compute(const SwigluQuantizeParams& p, const OpContext& context) override;
+  void compute(const AmaxParams& p, const OpContext& context) override;
+  void compute(const DequantizeParams& p, const OpContext& context) override;
   void compute(const LinearParams& p, const OpContext& context) override;
   void compute(const EmbeddingParams& p, const OpContext& context) override;
   void compute(const RmsNormParams& p, const OpContext& context) override;

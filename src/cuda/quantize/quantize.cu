@@ -359,7 +359,10 @@ void quantize(const SwigluQuantizeParams& p, cudaStream_t stream) {
 
 }  // namespace
 
-Support supports_quantize(const QuantizeParams& p) { return supports_shape(p.x, p.out); }
+Support supports_quantize(const QuantizeParams& p) {
+  if (p.four_over_six) return {false, "four over six is not built for CUDA; use cpu or reference"};
+  return supports_shape(p.x, p.out);
+}
 
 void launch_quantize(const QuantizeParams& p, cudaStream_t stream) {
   if (p.out.empty()) return;

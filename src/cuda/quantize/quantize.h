@@ -8,7 +8,7 @@
 
 namespace dsv4::cuda {
 
-// Rows and row strides below 2^31.
+// Rows and row strides below 2^31, without four over six.
 Support supports_quantize(const QuantizeParams& p);
 void launch_quantize(const QuantizeParams& p, cudaStream_t stream);
 Support supports_swiglu_quantize(const SwigluQuantizeParams& p);

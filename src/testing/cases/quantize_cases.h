@@ -21,6 +21,7 @@ struct QuantizeCase {
   MatrixSpec x = f32_spec();
   MatrixSpec out;
   E2m1Rounding rounding = E2m1Rounding::kNearestEven;
+  bool four_over_six = false;
   std::vector<float> static_global_scales;     // empty: dynamic
   std::vector<std::int32_t> global_scale_idx;  // empty: none
   std::optional<std::int32_t> row_count;
@@ -73,6 +74,30 @@ inline std::vector<QuantizeCase> quantize_cases() {
   return cases;
 }
 
+// Both roundings, from FP32 and BF16, one global scale and one a row, with padding. 0.0025 is near
+// amax / 1536 of normal values; the others make block scales saturate and vanish.
+inline std::vector<QuantizeCase> four_over_six_cases() {
+  std::vector<QuantizeCase> cases;
+  for (const E2m1Rounding rounding : {E2m1Rounding::kNearestEven, E2m1Rounding::kHalfStep}) {
+    const std::string name =
+        rounding == E2m1Rounding::kHalfStep ? "four_over_six_half_step" : "four_over_six";
+    QuantizeCase c{name, 6, 512, f32_spec(), nvfp4_spec(true), rounding, true};
+    c.static_global_scales = {0.0025f, 1e-5f, 7.0f};
+    c.global_scale_idx = {0, 0, 1, 1, 2, 2};
+    cases.push_back(c);
+    c.name += "_bf16";
+    c.x = bf16_spec().padded(3);
+    c.out = c.out.padded(2);
+    c.cols = 16;
+    cases.push_back(c);
+    c.name += "_one_scale";
+    c.cols = 2048 + 48;
+    c.global_scale_idx.clear();
+    cases.push_back(c);
+  }
+  return cases;
+}
+
 // Half the rows of heavy tails, so that block scales spread and E4M3 scales saturate.
 inline std::vector<float> quantize_values(const QuantizeCase& c) {
   std::vector<float> values = normal_values(11, c.rows * c.cols);
@@ -95,6 +120,7 @@ inline HostMatrix run_quantize(Backend& backend, const QuantizeCase& c, const Ho
   params.x = x_on_device.view();
   params.out = out.mutable_view();
   params.rounding = c.rounding;
+  params.four_over_six = c.four_over_six;
   if (scales.size() > 0) params.static_global_scales = scales.data();
   if (scale_idx.size() > 0) params.global_scale_idx = scale_idx.data();
   if (row_idx.size() > 0) params.row_idx = row_idx.data();

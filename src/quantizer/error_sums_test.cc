@@ -1,0 +1,115 @@
+// error_sums_test.cc: the sums of every instruction set have the bits of plain lanes, at every
+// length and magnitude that FP32 has.
+#include "quantizer/error_sums.h"
+
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "numerics/bits.h"
+#include "numerics/e2m1.h"
+#include "numerics/pack.h"
+#include "testing/generators.h"
+
+namespace dsv4 {
+namespace {
+
+struct NamedKernels {
+  std::string name;
+  const ErrorKernels& kernels;
+};
+std::vector<NamedKernels> all_kernels() {
+  std::vector<NamedKernels> all;
+  const std::int64_t usable = (hwy::SupportedTargets() & HWY_TARGETS) | HWY_BASELINE_SCALAR;
+  for (std::int64_t rest = usable; rest != 0; rest &= rest - 1) {
+    all.push_back({hwy::TargetName(rest & -rest), error_kernels(rest & -rest)});
+  }
+  return all;
+}
+
+double tree_sum(std::vector<double> lanes) {
+  for (std::size_t half = lanes.size() / 2; half > 0; half /= 2) {
+    for (std::size_t l = 0; l < half; ++l) lanes[l] += lanes[l + half];
+  }
+  return lanes[0];
+}
+
+// The largest finite number, both zeros, subnormals, and values whose squares leave FP32.
+std::vector<float> hard_values(std::uint64_t seed, std::size_t count) {
+  const float special[] = {0.0f,   -0.0f,   3.4028235e38f, -3.4028235e38f,
+                           1e-45f, -1e-38f, 1e30f,         1e-30f};
+  testing::Random random(seed);
+  std::vector<float> values(count);
+  for (float& x : values) {
+    const auto pick = static_cast<std::size_t>(random.index(16));
+    x = pick < 8 ? special[pick] : static_cast<float>(random.heavy_tailed());
+  }
+  return values;
+}
+
+TEST(ErrorSums, OfBlocksAreTheSameBitsOnEveryInstructionSet) {
+  for (const NamedKernels& set : all_kernels()) {
+    SCOPED_TRACE(set.name);
+    for (const std::int64_t num_blocks : {0, 1, 7, 300}) {
+      const auto n = static_cast<std::size_t>(16 * num_blocks);
+      const std::vector<float> x = hard_values(1, n);
+      std::vector<float> y = hard_values(2, n);
+      for (std::size_t i = 0; i < n; i += 3) y[i] = x[i];
+      std::vector<BlockErrors> got(static_cast<std::size_t>(num_blocks));
+      set.kernels.block_errors(x.data(), y.data(), num_blocks, got.data());
+      for (std::size_t b = 0; b < got.size(); ++b) {
+        std::vector<double> source(8), error(8), dot(8);
+        std::int32_t exact = 0;
+        float source_amax = 0, decoded_amax = 0;
+        for (std::size_t i = 0; i < 16; ++i) {
+          const float value = x[16 * b + i], back = y[16 * b + i];
+          const double difference = static_cast<double>(back) - value;
+          source[i % 8] += static_cast<double>(value) * value;
+          error[i % 8] += difference * difference;
+          dot[i % 8] += static_cast<double>(value) * back;
+          exact += f32_bits(value) == f32_bits(back) ? 1 : 0;
+          source_amax = std::fmax(source_amax, std::fabs(value));
+          decoded_amax = std::fmax(decoded_amax, std::fabs(back));
+        }
+        EXPECT_EQ(got[b].source_squares, tree_sum(source));
+        EXPECT_EQ(got[b].error_squares, tree_sum(error));
+        EXPECT_EQ(got[b].dot, tree_sum(dot));
+        EXPECT_EQ(got[b].source_amax, source_amax);
+        EXPECT_EQ(got[b].decoded_amax, decoded_amax);
+        EXPECT_EQ(got[b].exact_values, exact);
+      }
+    }
+  }
+}
+
+TEST(ErrorSums, OfCodesAreTheSameBitsOnEveryInstructionSet) {
+  for (const NamedKernels& set : all_kernels()) {
+    SCOPED_TRACE(set.name);
+    for (const std::size_t num_blocks : {0u, 1u, 7u, 8u, 9u, 31u, 256u}) {
+      testing::Random random(num_blocks);
+      std::vector<std::uint8_t> codes(8 * num_blocks);
+      for (std::uint8_t& pair : codes) pair = static_cast<std::uint8_t>(random.bits());
+      if (num_blocks > 4) std::fill_n(codes.begin() + 8, 8, std::uint8_t{0xFF});  // largest sum
+      std::vector<double> weights(num_blocks), lanes(8);
+      for (std::size_t b = 0; b < num_blocks; ++b) {
+        weights[b] = std::ldexp(random.uniform(1, 2), static_cast<int>(random.index(500)) - 250);
+        double sum = 0;
+        for (std::size_t i = 0; i < 16; ++i) {
+          const double code =
+              decode_e2m1(unpack_e2m1(codes.data() + 8 * b, static_cast<std::int64_t>(i)));
+          sum += 4 * code * code;
+        }
+        lanes[b % 8] += sum * weights[b];
+      }
+      EXPECT_EQ(set.kernels.code_squares(codes.data(), weights.data(),
+                                         static_cast<std::int64_t>(num_blocks)),
+                tree_sum(lanes));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dsv4

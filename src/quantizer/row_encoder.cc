@@ -1,0 +1,155 @@
+#include "quantizer/row_encoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "numerics/nvfp4.h"
+#include "tensor/matrix_codec.h"
+
+namespace dsv4 {
+namespace {
+
+// Past these a block's wanted scale, amax / (6 g), rounds to no E4M3 number of its size.
+constexpr float kLargestWantedScale = 464.0f;         // half a step above 448
+constexpr float kUnderflowingWantedScale = 0x1p-10f;  // half of the smallest; the tie goes to 0
+
+// Counts what one block lost besides its sums.
+void count_limits(const BlockErrors& errors, const float* x, std::uint8_t block_scale,
+                  float global_scale, ErrorTally& row) {
+  if (!(errors.source_amax > 0)) return;
+  const float wanted = errors.source_amax / (kE2m1Max * global_scale);
+  row.scales_too_large += wanted > kLargestWantedScale ? 1 : 0;
+  row.scales_too_small += wanted <= kUnderflowingWantedScale ? 1 : 0;
+  row.zeroed_blocks += errors.decoded_amax == 0 ? 1 : 0;
+  const float limit = 7.0f * nvfp4_divisor(block_scale, global_scale);
+  if (!(limit > 0 && errors.source_amax > limit)) return;
+  row.saturated_values +=
+      std::count_if(x, x + kNvfp4QuantBlock, [&](float value) { return std::fabs(value) > limit; });
+}
+
+// The product spares most blocks the division; its slack leaves the decision to the quotient.
+void note_worst(const BlockErrors& errors, std::int64_t quant_block, ErrorTally& row) {
+  const double worst = row.worst.relative_error;
+  if (!(errors.error_squares > 0.999 * worst * worst * errors.source_squares)) return;
+  const double relative_error = std::sqrt(errors.error_squares / errors.source_squares);
+  if (!(relative_error > worst)) return;
+  row.worst.relative_error = relative_error;
+  row.worst.quant_block = quant_block;
+}
+
+constexpr std::uint8_t kSmallestScale = 1;     // 2^-9
+constexpr std::uint8_t kMagnitudeBits = 0x77;  // all 0 in codes +0 and -0
+
+}  // namespace
+
+RowScratch::RowScratch(std::int64_t cols)
+    : values(static_cast<std::size_t>(cols)),
+      weights(static_cast<std::size_t>(cols / kNvfp4QuantBlock)),
+      errors(static_cast<std::size_t>(cols / kNvfp4QuantBlock)) {}
+
+bool has_nonzero_code(const std::uint8_t* codes, std::int64_t num_bytes) {
+  std::uint8_t bits = 0;
+  for (std::int64_t i = 0; i < num_bytes; ++i) bits |= codes[i];
+  return (bits & kMagnitudeBits) != 0;
+}
+
+void add_block_errors(const ErrorKernels& kernels, const float* x, const float* decoded,
+                      const std::uint8_t* block_scales, float global_scale, std::int64_t num_blocks,
+                      std::int64_t first_block, BlockErrors* errors, ErrorTally& row) {
+  kernels.block_errors(x, decoded, num_blocks, errors);
+  for (std::int64_t b = 0; b < num_blocks; ++b) {
+    const BlockErrors& block = errors[b];
+    row.source_squares += block.source_squares;
+    row.error_squares += block.error_squares;
+    row.dot += block.dot;
+    row.exact_values += block.exact_values;
+    count_limits(block, x + b * kNvfp4QuantBlock, block_scales[b], global_scale, row);
+    note_worst(block, first_block + b, row);
+  }
+  row.values += num_blocks * kNvfp4QuantBlock;
+  row.quant_blocks += num_blocks;
+}
+
+Fp4Caster::Fp4Caster(const MatrixView& matrix, float global_scale, E2m1Rounding rounding)
+    : matrix_(matrix), global_scale_(global_scale), rounding_(rounding), kernels_(error_kernels()) {
+  const bool is_mxfp4 = matrix.format == Format::kMxfp4;
+  const double source_scale = is_mxfp4 ? 1.0 : static_cast<double>(*matrix.global_scales);
+  for (std::size_t code = 0; code < rules_.size(); ++code) {
+    const auto byte = static_cast<std::uint8_t>(code);
+    const double multiplier =
+        (is_mxfp4 ? decode_e8m0(byte) : decode_e4m3(byte)) * source_scale;  // exact in FP64
+    double ratio = multiplier / global_scale;
+    // Blocks without a nonzero code may lie above the others; the power keeps a matrix foldable.
+    if (is_mxfp4) ratio = std::min(ratio, 0x1p8);
+    Rule& rule = rules_[code];
+    rule.block_scale = encode_e4m3(static_cast<float>(ratio));
+    rule.is_exact = decode_e4m3(rule.block_scale) * static_cast<double>(global_scale) == multiplier;
+    rule.code_weight = multiplier * multiplier / 4;
+  }
+}
+
+void Fp4Caster::cast_row(std::int64_t row_idx, std::uint8_t* codes, std::uint8_t* block_scales,
+                         RowScratch& scratch, ErrorTally& row) const {
+  const std::int64_t num_blocks = matrix_.cols / kNvfp4QuantBlock;
+  const std::int64_t blocks_per_scale = matrix_.block_cols / kNvfp4QuantBlock;
+  const auto* source =
+      static_cast<const std::uint8_t*>(matrix_.data) + row_idx * matrix_.row_stride / 2;
+  const auto* scales =
+      static_cast<const std::uint8_t*>(matrix_.block_scales) + row_idx * matrix_.scale_stride;
+  std::memcpy(codes, source, static_cast<std::size_t>(matrix_.cols / 2));
+  double* const weights = scratch.weights.data();
+  bool all_exact = true;
+  for (std::int64_t b = 0, i = 0; b < num_blocks; ++i) {
+    const Rule& rule = rules_[scales[i]];
+    all_exact &= rule.is_exact;
+    for (const std::int64_t end = std::min(b + blocks_per_scale, num_blocks); b < end; ++b) {
+      block_scales[b] = rule.block_scale;
+      weights[b] = rule.code_weight;
+    }
+  }
+  std::int64_t num_cast = num_blocks;
+  if (!all_exact) {
+    for (std::int64_t b = 0; b < num_blocks; ++b) {
+      const std::uint8_t* block_codes = source + b * kNvfp4BlockBytes;
+      if (rules_[scales[b / blocks_per_scale]].is_exact ||
+          !has_nonzero_code(block_codes, kNvfp4BlockBytes)) {
+        continue;
+      }
+      weights[b] = 0;
+      --num_cast;
+      encode_block(row_idx, b, codes + b * kNvfp4BlockBytes, block_scales[b], row);
+    }
+  }
+  const double squares = kernels_.code_squares(source, weights, num_blocks);
+  row.source_squares += squares;
+  row.dot += squares;
+  row.values += num_cast * kNvfp4QuantBlock;
+  row.exact_values += num_cast * kNvfp4QuantBlock;
+  row.quant_blocks += num_cast;
+  row.cast_blocks += num_cast;
+}
+
+void Fp4Caster::encode_block(std::int64_t row_idx, std::int64_t quant_block, std::uint8_t* codes,
+                             std::uint8_t& block_scale, ErrorTally& row) const {
+  float x[kNvfp4QuantBlock], decoded[kNvfp4QuantBlock];
+  MatrixView block = matrix_;  // of one row and one quant block
+  const std::int64_t first_col = quant_block * kNvfp4QuantBlock;
+  block.cols = kNvfp4QuantBlock;
+  block.data = static_cast<const std::uint8_t*>(matrix_.data) + first_col / 2;
+  block.block_scales =
+      static_cast<const std::uint8_t*>(matrix_.block_scales) + first_col / matrix_.block_cols;
+  decode_matrix_row(block, row_idx, x);
+  // Under the smallest scale something is left of a block that would be zeros under 0.
+  block_scale =
+      std::max(nvfp4_block_scale(amax(x, kNvfp4QuantBlock), global_scale_), kSmallestScale);
+  encode_nvfp4_codes(x, block_scale, global_scale_, codes, rounding_);
+  for (int i = 0; i < kNvfp4QuantBlock; ++i) {
+    decoded[i] = decode_nvfp4(unpack_e2m1(codes, i), block_scale, global_scale_);
+  }
+  BlockErrors errors;
+  add_block_errors(kernels_, x, decoded, &block_scale, global_scale_, 1, quant_block, &errors, row);
+  ++row.reencoded_blocks;
+}
+
+}  // namespace dsv4

@@ -1,0 +1,531 @@
+#!/usr/bin/env python3
+"""Hand-made NVFP4 checkpoints that check_nvfp4.py must accept, and one for every mistake that it must
+refuse with the tensor's name. The models that dsv4 writes itself: tests/quantize_check_test.py.
+
+    check_nvfp4_test.py PACKAGES_DIR [unittest arguments]
+
+Fetches the checker's packages into PACKAGES_DIR; ends with 77, skipped, where that is not possible.
+"""
+
+import copy
+import json
+import struct
+import sys
+import unittest
+from pathlib import Path
+
+import fetch_python_packages
+
+TOOLS = Path(__file__).resolve().parent
+REQUIREMENTS = TOOLS / "nvfp4_checker" / "requirements.txt"
+SKIPPED = 77
+
+if __name__ == "__main__":
+    reason = fetch_python_packages.fetch(REQUIREMENTS, sys.argv[1])
+    if reason is not None:
+        print(f"skipped: the checker's packages could not be fetched: {reason}")
+        sys.exit(SKIPPED)
+    sys.path.insert(1, sys.argv[1])
+
+import numpy as np  # noqa: E402
+
+from check_nvfp4_testing import (  # noqa: E402
+    EXPERT,
+    GOLDEN,
+    CheckerTest,
+    Checkpoint,
+    cast_to_nvfp4,
+    experts_of,
+    to_compressed_tensors,
+)
+from nvfp4_checker import codecs  # noqa: E402
+
+
+class Accepted(CheckerTest):
+    def test_modelopt_as_nvidia_releases_it(self):
+        self.expect_accepted()
+        self.expect_accepted(layout="modelopt", num_shards=3)
+
+    def test_older_schema_with_a_key_a_matrix(self):
+        claim = {"quant_algo": "NVFP4", "awq_block_size": 16}
+        names = [name[: -len(".weight_scale_2")] for name in self.model.names(".weight_scale_2")]
+        for quantization in (
+            self.quantization,
+            self.model.files["hf_quant_config.json"]["quantization"],
+        ):
+            for key in ("moe_quant_algo", "group_size", "config_groups"):
+                del quantization[key]
+            quantization["quant_algo"] = None
+            quantization["quantized_layers"] = {name: dict(claim) for name in names}
+        self.expect_accepted()
+
+    def test_nvfp4_golden_model(self):
+        model = Checkpoint(GOLDEN / "flash-nvfp4")
+        quantization = dict(model.config["quantization_config"])
+        excluded = quantization.pop("ignore")
+        model.files["hf_quant_config.json"] = {
+            "quantization": {**quantization, "exclude_modules": excluded}
+        }
+        self.expect_accepted(model)
+
+    def test_compressed_tensors_with_and_without_input_scales(self):
+        for with_inputs in (True, False):
+            model = copy.deepcopy(self.good)
+            to_compressed_tensors(model, with_inputs)
+            self.expect_accepted(model, layout="compressed-tensors")
+            self.expect_accepted(model, source=self.official)
+
+    def test_scalars_of_either_shape_and_no_draft_block(self):
+        for name in self.model.names(("weight_scale_2")) + self.model.names("input_scale"):
+            self.model.tensors[name][1] = [1]
+        for name in [name for name in self.model.tensors if name.startswith("mtp.")]:
+            del self.model.tensors[name]
+        self.expect_accepted()
+
+    def test_fp8_scales_as_numbers(self):
+        name = "layers.0.attn.wkv.scale"
+        self.model.put(name, "F32", codecs.e8m0_values(self.model.array(name)))
+        self.expect_accepted()
+
+    def test_an_all_zero_expert(self):
+        for part in ("w1", "w3"):
+            matrix = f"layers.1.ffn.experts.2.{part}"
+            codes = self.model.tensors[matrix + ".weight"]
+            codes[2] = bytes(len(codes[2]))
+            self.model.scalar(matrix + ".weight_scale_2", 1)
+        self.expect_accepted()
+
+    def test_cast_is_lossless(self):
+        total = self.expect_accepted(source=self.official).totals()["total"]
+        self.assertTrue(total.lossless)
+        self.assertEqual(total.values, 48 * 128 * 128)  # 4 layers of 4 experts
+        self.assertEqual(total.cast_blocks, total.quant_blocks)
+        self.assertEqual((total.relative_error, total.worst_error), (0, 0))
+
+
+class Refused(CheckerTest):
+    """Single models; the mistake is in the test's name, the rule in what is expected."""
+
+    def test_missing_scales(self):
+        for suffix in ("weight_scale", "weight_scale_2"):
+            model = copy.deepcopy(self.good)
+            del model.tensors[f"{EXPERT}.{suffix}"]
+            self.expect_refused(f"{EXPERT}.{suffix}", "missing-scale", model=model)
+
+    def test_one_expert_without_input_scale(self):
+        del self.model.tensors[EXPERT + ".input_scale"]
+        self.expect_refused(EXPERT, "missing-scale", "input scale")
+
+    def test_missing_matrix_of_an_expert(self):
+        for name in self.model.names(""):
+            if name.startswith("layers.1.ffn.experts.2.w2."):
+                del self.model.tensors[name]
+        self.expect_refused("layers.1.ffn.experts.2.w2", "missing-tensor")
+
+    def test_missing_and_unknown_tensors(self):
+        tensor = self.model.tensors.pop("hc_head_fn")
+        self.model.tensors["model.hc_head.hc_fn"] = tensor
+        self.expect_refused("hc_head_fn", "missing-tensor")
+        self.expect_refused("model.hc_head.hc_fn", "unknown-tensor")
+
+    def test_labels_of_another_format(self):
+        for suffix, dtype in (
+            ("weight", "I8"),
+            ("weight_scale", "U8"),
+            ("weight_scale", "F8_E8M0"),
+        ):
+            model = copy.deepcopy(self.good)
+            model.tensors[f"{EXPERT}.{suffix}"][0] = dtype
+            self.expect_refused(f"{EXPERT}.{suffix}", "dtype", dtype, model=model)
+        name = "mtp.0.ffn.experts.0.w1"
+        self.model.tensors[name + ".weight"][0] = "U8"
+        self.expect_refused(name + ".weight_scale", "missing-scale")
+
+    def test_shapes_of_scales(self):
+        shape = self.good.tensors[EXPERT + ".weight_scale"][1]
+        for wrong in ([shape[1], shape[0]], [shape[0] * shape[1]], [shape[0], shape[1] // 2]):
+            model = copy.deepcopy(self.good)
+            data = np.zeros(wrong, np.uint8) + 0x38
+            model.put(EXPERT + ".weight_scale", "F8_E4M3", data)
+            self.expect_refused(EXPERT + ".weight_scale", "shape", str(wrong), model=model)
+        self.model.scalar(EXPERT + ".weight_scale_2", 2.0**-12, (1, 1))
+        self.expect_refused(EXPERT + ".weight_scale_2", "shape", "[1, 1]")
+
+    def test_shape_of_a_matrix_against_the_config(self):
+        self.model.config["moe_intermediate_size"] = 64
+        self.expect_refused(EXPERT, "shape", "128 x 128", "64 x 128")
+
+    def test_scalars_in_both_shapes(self):
+        self.model.tensors[EXPERT + ".input_scale"][1] = [1]
+        self.expect_refused(EXPERT + ".input_scale", "shape", "[1]")
+
+    def test_reciprocal_scales(self):
+        for suffix in ("weight_scale_2", "input_scale"):
+            model = copy.deepcopy(self.good)
+            for part in ("w1", "w3"):
+                name = f"layers.1.ffn.experts.2.{part}.{suffix}"
+                model.scalar(name, 1 / model.array(name, np.float32))
+            self.expect_refused(EXPERT, "reciprocal", model=model)
+        to_compressed_tensors(self.model)
+        for suffix in ("weight_global_scale", "input_global_scale"):
+            model = copy.deepcopy(self.model)
+            name = f"layers.1.ffn.experts.2.w2.{suffix}"
+            model.scalar(name, 1 / model.array(name, np.float32), (1,))
+            self.expect_refused("layers.1.ffn.experts.2.w2", "reciprocal", model=model)
+
+    def test_e8m0_bytes_as_numbers(self):
+        name = "layers.0.attn.wkv.scale"
+        numbers = self.model.array(name).astype(np.float32)  # 120 becomes 120.0
+        self.model.put(name, "F32", numbers)
+        self.expect_refused(name, "e8m0-as-number")
+        self.model.put(name, "F8_E8M0", numbers.astype(np.uint8) * 0)  # 2^-7 becomes 0
+        self.expect_refused(name, "e8m0-as-number")
+        name = "mtp.0.ffn.experts.0.w1.scale"
+        self.model.put(name, "F8_E8M0", self.model.array(name) * 0)
+        self.expect_refused(name, "e8m0-as-number")
+
+    def test_gate_and_up_differ(self):
+        for suffix in ("weight_scale_2", "input_scale"):
+            model = copy.deepcopy(self.good)
+            name = f"{EXPERT}.{suffix}"
+            model.scalar(name, model.array(name, np.float32) / 2)
+            self.expect_refused("layers.1.ffn.experts.2.w3", "shared-scale", model=model)
+
+    def test_left_over_scale(self):
+        self.model.tensors[EXPERT + ".scale"] = self.official.tensors[EXPERT + ".scale"]
+        self.expect_refused(EXPERT + ".scale", "leftover-scale")
+
+    def test_scale_without_its_weight(self):
+        del self.model.tensors[EXPERT + ".weight"]
+        self.expect_refused(EXPERT, "missing-tensor")
+
+    def test_scales_of_experts_in_mxfp4_and_nvfp4(self):
+        for suffix in ("weight", "scale"):
+            self.model.tensors[f"{EXPERT}.{suffix}"] = self.official.tensors[f"{EXPERT}.{suffix}"]
+        for suffix in ("weight_scale", "weight_scale_2", "input_scale"):
+            del self.model.tensors[f"{EXPERT}.{suffix}"]
+        self.expect_refused(EXPERT, "mixed-experts", "MXFP4")
+
+    def test_both_layouts(self):
+        to_compressed_tensors(self.model)
+        for suffix in ("weight", "weight_scale", "weight_scale_2", "input_scale"):
+            name = f"{EXPERT}.{suffix}"
+            self.model.tensors[name] = self.good.tensors[name]
+        self.assertIn("layout", [rule for _, rule, _ in self.check()[0]])
+
+    def test_the_layout_asked_for(self):
+        refusals, _ = self.check(layout="compressed-tensors")
+        self.assertIn("layout", [rule for _, rule, _ in refusals])
+        refusals, _ = self.check(self.official)
+        self.assertIn("layout", [rule for _, rule, _ in refusals])
+
+    def test_nan_and_negative_block_scales(self):
+        for byte, word in ((0x7F, "NaN"), (0xFF, "NaN"), (0xB8, "negative")):
+            model = copy.deepcopy(self.good)
+            model.set_byte(EXPERT + ".weight_scale", 9, byte)
+            self.expect_refused(
+                EXPERT + ".weight_scale", "nan-scale", word, "row 1, block 1", model=model
+            )
+        self.model.set_byte("mtp.0.ffn.experts.0.w1.scale", 0, 0xFF)
+        self.expect_refused("mtp.0.ffn.experts.0.w1.scale", "nan-scale")
+
+    def test_scalars_that_are_not_positive_and_finite(self):
+        for value in (0, -1e-4, np.inf, np.nan, 1e-42):  # 1 / 1e-42 is infinite
+            for suffix in ("weight_scale_2", "input_scale"):
+                model = copy.deepcopy(self.good)
+                model.scalar(f"{EXPERT}.{suffix}", value)
+                self.expect_refused(f"{EXPERT}.{suffix}", "bad-scalar", model=model)
+
+    def test_fp8_values_and_scales(self):
+        self.model.set_byte("layers.0.attn.wkv.weight", 130, 0x7F)
+        self.expect_refused("layers.0.attn.wkv.weight", "nan-value", "row 1, column 2")
+        self.model.set_byte("layers.0.attn.wkv.scale", 0, 0xFF)
+        self.expect_refused("layers.0.attn.wkv.scale", "bad-scalar")
+
+
+class RefusedFiles(CheckerTest):
+    def setUp(self):
+        super().setUp()
+        self.folder = self.model.write(self.root / "sharded", num_shards=3)
+        self.index_path = self.folder / "model.safetensors.index.json"
+        self.index = json.loads(self.index_path.read_text())
+
+    def write_index(self):
+        self.index_path.write_text(json.dumps(self.index))
+
+    def test_tensor_in_another_shard_than_the_index_says(self):
+        shards = sorted(set(self.index["weight_map"].values()))
+        now = self.index["weight_map"][EXPERT + ".weight"]
+        self.index["weight_map"][EXPERT + ".weight"] = next(s for s in shards if s != now)
+        self.write_index()
+        self.expect_refused(EXPERT + ".weight", "index", model=self.folder)
+
+    def test_tensor_that_the_index_lacks(self):
+        del self.index["weight_map"][EXPERT + ".weight"]
+        self.write_index()
+        self.expect_refused(EXPERT + ".weight", "index", model=self.folder)
+
+    def test_index_out_of_the_folder(self):
+        self.index["weight_map"][EXPERT + ".weight"] = "../model.safetensors"
+        self.write_index()
+        self.expect_refused(EXPERT + ".weight", "index", "out of the folder", model=self.folder)
+
+    def test_total_size(self):
+        self.index["metadata"]["total_size"] += 1
+        self.write_index()
+        self.expect_refused("model.safetensors.index.json", "total-size", model=self.folder)
+
+    def test_missing_and_stray_shards(self):
+        shard = self.folder / "model-00002-of-00003.safetensors"
+        shard.rename(self.folder / "model-00004-of-00003.safetensors")
+        self.expect_refused(shard.name, "index", "missing", model=self.folder)
+        self.expect_refused("model-00004-of-00003.safetensors", "index", model=self.folder)
+
+    def test_run_that_did_not_end(self):
+        (self.folder / ".dsv4-quantize.json").write_text("{}")
+        self.expect_refused(".dsv4-quantize.json", "unfinished", model=self.folder)
+
+    def test_truncated_shard(self):
+        shard = self.folder / "model-00002-of-00003.safetensors"
+        shard.write_bytes(shard.read_bytes()[:-1])
+        self.expect_refused(shard.name, "container", model=self.folder)
+
+    def test_misaligned_scalar(self):
+        path = self.root / "misaligned"
+        self.model.write(path)
+        tensors = self.model.tensors
+        first = {"layers.0.attn.wkv.weight": tensors["layers.0.attn.wkv.weight"]}
+        scale = tensors[EXPERT + ".weight_scale_2"]
+        header, payload = {}, b""
+        for name, (dtype, shape, data) in {
+            **first,
+            "odd": ["U8", [1], b"x"],
+            EXPERT + ".weight_scale_2": scale,
+        }.items():
+            offsets = [len(payload), len(payload) + len(data)]
+            header[name] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+            payload += data
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        (path / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + payload)
+        self.expect_refused(EXPERT + ".weight_scale_2", "alignment", model=path)
+
+    def test_files_that_are_missing_or_no_json(self):
+        (self.folder / "config.json").write_text('{"hidden_size": 1, "hidden_size": 2}')
+        self.expect_refused(str(self.folder), "container", "twice", model=self.folder)
+        (self.folder / "config.json").unlink()
+        self.expect_refused(str(self.folder), "container", "config.json", model=self.folder)
+
+
+class RefusedConfigs(CheckerTest):
+    def both(self):
+        return (self.quantization, self.model.files["hf_quant_config.json"]["quantization"])
+
+    def test_quantized_layers_say_too_little_or_too_much(self):
+        for quantization in self.both():
+            del quantization["quantized_layers"]["layers.1.ffn.experts"]
+        self.expect_refused(EXPERT, "config", "quantized_layers")
+        claim = {"quant_algo": "NVFP4", "group_size": 16}
+        for quantization in self.both():
+            quantization["quantized_layers"]["layers.1.ffn.experts"] = claim
+            quantization["quantized_layers"]["layers.1.attn.wkv"] = claim
+        self.expect_refused("layers.1.attn.wkv", "config", "FP8")
+
+    def test_draft_block_claimed_but_not_converted(self):
+        for quantization in self.both():
+            quantization["quantized_layers"]["mtp.0.ffn.experts"] = {
+                "quant_algo": "NVFP4",
+                "group_size": 16,
+            }
+        self.expect_refused("mtp.0.ffn.experts.0.w1", "config", "MXFP4")
+
+    def test_draft_block_converted_but_not_claimed(self):
+        cast_to_nvfp4(self.model, experts_of(self.model, "mtp."))
+        self.expect_refused("mtp.0.ffn.experts.0.w1", "config", "mtp.*")
+
+    def test_excluded_and_yet_nvfp4(self):
+        self.quantization["ignore"].append("layers.1.ffn.*")
+        self.expect_refused(EXPERT, "config", "layers.1.ffn.*")
+
+    def test_files_differ_or_lack(self):
+        self.model.files["hf_quant_config.json"]["quantization"]["group_size"] = 32
+        self.expect_refused("hf_quant_config.json", "config", "group_size")
+        self.model.files = {}
+        self.expect_refused("hf_quant_config.json", "config", "missing")
+
+    def test_values(self):
+        for key, value in (
+            ("quant_method", "modelopt"),
+            ("quant_algo", "FP8"),
+            ("weight_block_size", [32, 32]),
+            ("ignore", None),
+        ):
+            model = copy.deepcopy(self.good)
+            model.config["quantization_config"][key] = value
+            self.expect_refused("config.json", "config", model=model)
+        self.model.config["expert_dtype"] = "fp8"
+        self.expect_refused("config.json", "config", "expert_dtype")
+        del self.model.config["quantization_config"]
+        self.expect_refused("config.json", "config", "quantization_config")
+
+    def test_dynamic_inputs_beside_input_scales(self):
+        for quantization in self.both():
+            quantization["config_groups"]["group_0"]["input_activations"]["dynamic"] = True
+        self.expect_refused("config.json: config_groups.group_0", "config", "dynamic")
+
+    def test_compressed_tensors(self):
+        to_compressed_tensors(self.model)
+        good = self.model
+
+        def expect(where, part, change):
+            model = copy.deepcopy(good)
+            change(model.config["quantization_config"])
+            self.expect_refused(where, "config", part, model=model)
+
+        expect("config.json", "stars", lambda c: c["ignore"].append("mtp.*"))
+        expect("config.json", "format", lambda c: c.update(format="float-quantized"))
+        expect(
+            "config.json: group_0",
+            "strategy",
+            lambda c: c["config_groups"]["group_0"]["weights"].update(strategy="group"),
+        )
+        expect(EXPERT, "config_groups", lambda c: c["ignore"].append("re:.*experts.2.w1"))
+        expect(
+            "config.json: config_groups.group_0",
+            "dynamic",
+            lambda c: c["config_groups"]["group_0"]["input_activations"].update(dynamic=True),
+        )
+
+        def everything(config):
+            config["config_groups"]["group_0"]["targets"] = ["Linear"]
+            config["ignore"] = []
+
+        expect("layers.0.attn.wkv", "FP8", everything)
+        expect("mtp.0.ffn.experts.0.w1", "MXFP4", everything)
+
+
+class RefusedAgainstTheSource(CheckerTest):
+    def expect(self, where, rule, *parts):
+        self.expect_refused(where, rule, *parts, source=self.official)
+
+    def test_swapped_nibbles(self):
+        name = EXPERT + ".weight"
+        codes = self.model.array(name)
+        self.model.put(name, "U8", codes >> 4 | codes << 4)
+        self.expect(EXPERT, "source", "nibbles")
+
+    def test_swizzled_scales(self):
+        name = EXPERT + ".weight_scale"
+        scales = self.model.array(name)
+        rows, cols = scales.shape
+        swizzled = np.zeros(scales.size, np.uint8)
+        for row in range(rows):
+            for col in range(cols):
+                offset = ((row // 128 * (cols // 4) + col // 4) * 32 + row % 32) * 16
+                swizzled[offset + row % 128 // 32 * 4 + col % 4] = scales[row, col]
+        self.assertGreater(len(np.unique(scales)), 1)  # else their places would not matter
+        self.model.put(name, "F8_E4M3", swizzled.reshape(rows, cols))
+        self.expect(EXPERT, "source", "swizzled")
+
+    def test_gate_and_up_swapped(self):
+        for suffix in ("weight", "weight_scale"):
+            one, three = (f"layers.1.ffn.experts.2.w{i}.{suffix}" for i in (1, 3))
+            tensors = self.model.tensors
+            tensors[one], tensors[three] = tensors[three], tensors[one]
+        self.expect(EXPERT, "source", "w3")
+
+    def test_e8m0_bytes_as_e4m3(self):
+        name = EXPERT + ".weight_scale"
+        official = np.repeat(self.official.array(EXPERT + ".scale"), 2, axis=1)
+        self.model.put(name, "F8_E4M3", official)
+        self.expect(EXPERT, "source")
+
+    def test_one_code_and_one_scale(self):
+        self.model.set_byte(
+            EXPERT + ".weight", 100, self.model.array(EXPERT + ".weight").flat[100] ^ 1
+        )
+        self.expect(EXPERT, "encoding", "1 of", "row 1, block 4")
+
+    def test_global_scale_that_is_not_the_rules(self):
+        for part in ("w1", "w3"):
+            name = f"layers.1.ffn.experts.2.{part}.weight_scale_2"
+            self.model.scalar(name, self.model.array(name, np.float32) * np.float32(1.01))
+        self.expect(EXPERT, "encoding", "global scale")
+
+    def test_tensors_that_should_be_copies(self):
+        self.model.set_byte("layers.0.attn.wkv.weight", 5, 1)
+        self.expect("layers.0.attn.wkv.weight", "copy", "bytes")
+        name = "layers.0.attn.wkv.scale"
+        self.model.put(name, "F32", codecs.e8m0_values(self.model.array(name)))
+        self.expect(name, "copy", "F32")
+        del self.model.tensors["mtp.0.norm.weight"]
+        self.expect("mtp.0.norm.weight", "copy")
+
+    def test_report_that_lies(self):
+        total = self.expect_accepted(source=self.official).totals()["total"]
+        claim = {
+            key: getattr(total, key)
+            for key in (
+                "values",
+                "exact_values",
+                "source_squares",
+                "error_squares",
+                "dot",
+                "quant_blocks",
+                "cast_blocks",
+                "reencoded_blocks",
+                "zeroed_blocks",
+                "saturated_values",
+                "scales_too_large",
+                "scales_too_small",
+                "exact_share",
+                "relative_error",
+                "cosine",
+            )
+        }
+        self.model.files["quantization_report.json"] = {"total": claim, "kinds": []}
+        self.expect("quantization_report.json", "report", "the tensors only")
+        for key, value in (("exact_values", 1), ("error_squares", 1.0), ("cosine", 0.999)):
+            model = {"total": {**claim, key: value}, "kinds": []}
+            self.model.files["quantization_report.json"] = model
+            self.expect("quantization_report.json", "report", f"total: {key}")
+
+
+class Encoding(CheckerTest):
+    """The checker's own arithmetic, against recorded bytes of another implementation."""
+
+    def test_golden_codecs(self):
+        golden = Checkpoint.__new__(Checkpoint)
+        data = (GOLDEN / "codecs" / "nvfp4.safetensors").read_bytes()
+        size = struct.unpack("<Q", data[:8])[0]
+        golden.tensors = {}
+        for name, info in json.loads(data[8 : 8 + size]).items():
+            begin, end = (8 + size + offset for offset in info["data_offsets"])
+            golden.tensors[name] = [info["dtype"], info["shape"], data[begin:end]]
+        for name in ("heavy", "normal", "ties", "wide", "zeros_tiny_outliers"):
+            bits = golden.array(name + ".x", np.uint16).astype(np.uint32) << 16
+            values = bits.view(np.float32)
+            scale = golden.array(name + ".global_scale", np.float32)[()]
+            self.assertEqual(codecs.global_scale_of(np.abs(values).max()), scale)
+            codes, scales = codecs.encode_nvfp4(values, scale, "nearest_even")
+            np.testing.assert_array_equal(codes, golden.array(name + ".codes"))
+            np.testing.assert_array_equal(scales, golden.array(name + ".block_scales"))
+
+    def test_half_steps(self):
+        """5.25 rounds to 5 and then to 4, 2.6 to 2.5 and then to 2."""
+        values = np.array([[5.25, 2.6, -0.2, -0.0, 3.5, 7.0, 0.26, -5.2]], np.float32)
+        codes = codecs.encode_e2m1(values, "half_step")
+        np.testing.assert_array_equal(codes, [[6, 4, 8, 8, 6, 7, 1, 14]])
+
+    def test_four_over_six_takes_the_smaller_error(self):
+        """5 / 6 of the largest is between 4 and 6 under the one scale, 3.33 under the other."""
+        values = np.zeros((1, 32), np.float32)
+        values[0, :2] = (6, 5)
+        values[0, 16:18] = (6, 4)
+        codes, scales = codecs.encode_nvfp4(values, 1.0, "nearest_even", four_over_six=True)
+        np.testing.assert_array_equal(codecs.e4m3_values(scales), [[1.5, 1.0]])
+        np.testing.assert_array_equal(codecs.unpack(codes)[0, [0, 1, 16, 17]], [6, 5, 7, 6])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[2:])
