@@ -49,6 +49,7 @@ void Bench::begin() {
 
 void Bench::run(const Benchmark& benchmark) {
   if (!wants(benchmark)) return;
+  if (num_rows_ == 0) begin();
   const std::string wrong = benchmark.check();
   if (!wrong.empty()) {
     throw std::runtime_error(

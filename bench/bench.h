@@ -60,13 +60,15 @@ class Bench {
   const BenchOptions& options() const { return options_; }
   CpuBackend& backend() { return backend_; }
   bool wants(const Benchmark& benchmark) const;
-  // Checks, measures, prints a row. Throws std::runtime_error if the check fails.
+  // Checks, measures, prints a row, before the first one the ceilings and the head of the table.
+  // Throws std::runtime_error if the check fails.
   void run(const Benchmark& benchmark);
-  // Prints the head of the table; writes the CSV file.
-  void begin();
+  // Writes the CSV file. Throws Error if no row was wanted.
   void finish();
 
  private:
+  void begin();
+
   BenchOptions options_;
   CpuBackend backend_;
   Ceilings ceilings_;

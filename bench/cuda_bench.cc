@@ -107,6 +107,7 @@ void CudaBench::begin() {
 
 void CudaBench::run(const CudaBenchmark& benchmark) {
   if (!wants(benchmark)) return;
+  if (num_rows_ == 0) begin();
   const std::string wrong = benchmark.check();
   require(wrong.empty(), ErrorCode::kInternal, "{} does not agree with the reference: {}",
           benchmark.name(), wrong);
@@ -144,7 +145,6 @@ void CudaBench::finish() { write_csv(num_rows_, options_.filter, options_.csv_pa
 
 void run_cuda_bench(const CudaBenchOptions& options) {
   CudaBench bench(options);
-  bench.begin();
   bench_cuda_copy(bench);
   bench_cuda_quantize(bench);
   bench_cuda_swiglu(bench);

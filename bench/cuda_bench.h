@@ -57,15 +57,15 @@ class CudaBench {
   bool wants(const CudaBenchmark& benchmark) const;
   // How many input sets of `bytes` each make four times the L2, at least two.
   std::int64_t sets_for(double bytes) const;
-  // Measures the ceilings, prints them and the head of the table.
-  void begin();
-  // Checks, measures, prints a row. Throws Error kInternal if the check fails.
+  // Checks, measures, prints a row, before the first one the ceilings and the head of the table.
+  // Throws Error kInternal if the check fails.
   void run(const CudaBenchmark& benchmark);
-  // Writes the CSV file.
+  // Writes the CSV file. Throws Error if no row was wanted.
   void finish();
 
  private:
   struct Measured;
+  void begin();
   double ceiling(CudaCeiling which) const;
   void add_csv(const CudaBenchmark& benchmark, double seconds, double spread, CudaCeiling binding,
                double share);

@@ -18,7 +18,6 @@ namespace {
 
 void run_cpu_bench(const BenchOptions& options) {
   Bench bench(options);
-  bench.begin();
   bench_linear(bench);
 #if defined(DSV4_BENCH_GGML)
   bench_ggml(bench);

@@ -32,7 +32,7 @@ def read_csv(path):
         rows = list(csv.DictReader(file))
     ceilings = {}
     for row in rows:
-        if row["op"] == "ceiling":
+        if row.get("op") == "ceiling":
             memory = row["shape"] in ("read", "copy")
             ceilings[row["shape"]] = (
                 float(row["gb_per_s"]) * 1e9 if memory else float(row["tflop_per_s"]) * 1e12
@@ -148,7 +148,11 @@ def main(argv):
     parser.add_argument("--tokens", default="1,8,32,128,1024,8192", help="tokens of a step")
     parser.add_argument("--shape", type=parse_shape, default="E256xN4096xK4096")
     args = parser.parse_args(argv)
-    rows, ceilings = read_csv(args.csv)
+    try:
+        rows, ceilings = read_csv(args.csv)
+    except OSError as error:
+        print(f"gpu_peers: cannot read {args.csv} ({error.strerror}); write it by dsv4_bench first", file=sys.stderr)
+        return 1
     if not {"read", "bf16", "fp8"} <= set(ceilings):
         print(f"gpu_peers: {args.csv} has no ceilings; write it by dsv4_bench first", file=sys.stderr)
         return 1

@@ -1,6 +1,8 @@
 """The arithmetic of gpu_peers.py's rows: what PyTorch has to do with is measured on a GPU only."""
 
 import argparse
+import contextlib
+import io
 import tempfile
 import unittest
 from pathlib import Path
@@ -30,6 +32,25 @@ class GpuPeers(unittest.TestCase):
             rows, ceilings = gpu_peers.read_csv(path)
         self.assertEqual(len(rows), 3)
         self.assertEqual(ceilings, {"read": 4e12, "bf16": 800e12})
+
+    def refusal(self, path):
+        with contextlib.redirect_stderr(io.StringIO()) as errors:
+            self.assertEqual(gpu_peers.main(["--csv", str(path)]), 1)
+        return errors.getvalue()
+
+    def test_a_csv_that_dsv4_bench_did_not_write_is_refused(self):
+        with tempfile.TemporaryDirectory() as root:
+            missing = Path(root) / "missing.csv"
+            self.assertEqual(
+                self.refusal(missing),
+                f"gpu_peers: cannot read {missing} (No such file or directory); write it by dsv4_bench first\n",
+            )
+            self.assertIn("cannot read", self.refusal(root))
+            for text in ("", HEADER, "name,value\nx,1\n"):
+                other = Path(root) / "other.csv"
+                other.write_text(text)
+                self.assertEqual(
+                    self.refusal(other), f"gpu_peers: {other} has no ceilings; write it by dsv4_bench first\n")
 
     def test_the_binding_ceiling_gives_the_share(self):
         like = {"date": "d", "commit": "c", "gpu": "g", "driver": "13.0"}
