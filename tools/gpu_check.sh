@@ -9,23 +9,29 @@ set -uo pipefail
 usage() {
   cat <<'TEXT'
 usage: gpu_check.sh [--only tests|sanitizer|bench]... [--out DIR] [--sanitizer-filter PATTERN]
-                    [--bench-filter TEXT]
+                    [--limit SECONDS] [--bench-filter TEXT]
   --only               some of the parts tests, sanitizer and bench; all by default
   --out                where logs and CSV files go; gpu-check-out by default
   --sanitizer-filter   cases of ops_test under the sanitizers, such as 'Quantize/cuda.*'; by default all on
                        cuda but those of a model's full size
+  --limit              how long each program of the tests and under a sanitizer may take; 600 and 1800 by default
   --bench-filter       only benchmark rows whose name has this
 Exit codes: 0 all is well, 1 something failed, 2 bad usage.
 TEXT
 }
 
 readonly default_sanitizer_ops='*/cuda.*-ExpertGemm/*:ExpertGemmBits/*'
-parts=() out=gpu-check-out bench_filter='' sanitizer_ops=$default_sanitizer_ops
+parts=() out=gpu-check-out bench_filter='' sanitizer_ops=$default_sanitizer_ops limit=''
 while (($#)); do
   case "$1" in
     --only) parts+=("${2-}"); shift 2 || { usage >&2; exit 2; } ;;
     --out) out=${2-}; shift 2 || { usage >&2; exit 2; } ;;
     --sanitizer-filter) sanitizer_ops=${2-}; shift 2 || { usage >&2; exit 2; } ;;
+    --limit)
+      limit=${2-}
+      [[ $limit =~ ^[1-9][0-9]*$ ]] || { echo "gpu_check: --limit takes seconds, a whole number above 0" >&2; exit 2; }
+      shift 2
+      ;;
     --bench-filter) bench_filter=${2-}; shift 2 || { usage >&2; exit 2; } ;;
     -h | --help) usage; exit 0 ;;
     *) echo "gpu_check: unknown argument '$1'" >&2; usage >&2; exit 2 ;;
@@ -102,13 +108,13 @@ run_sanitizer() {
   fi
   export PATH=$PATH:$toolkit/bin
   for tool in memcheck racecheck synccheck; do
-    run_tests sanitizer "$tool cuda_test" 1800 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+    run_tests sanitizer "$tool cuda_test" "${limit:-1800}" compute-sanitizer --tool "$tool" --error-exitcode 9 \
       ./cuda_test --gtest_filter="$sanitizer_filter"
     ops=$sanitizer_ops
     # racecheck does not see that one lane's arrival at an mbarrier stands for its warp's reads
     # (docs/kernels/moe.md).
     [[ $tool == racecheck && $ops == "$default_sanitizer_ops" ]] && ops+=':ExpertGemm*'
-    run_tests sanitizer "$tool ops_test" 1800 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+    run_tests sanitizer "$tool ops_test" "${limit:-1800}" compute-sanitizer --tool "$tool" --error-exitcode 9 \
       ./ops_test --gtest_filter="$ops"
   done
 }
@@ -148,8 +154,8 @@ nvidia-smi -L 2>/dev/null || echo "nvidia-smi shows no GPU"
 for part in "${parts[@]}"; do
   case "$part" in
     tests)
-      run_tests test cuda_test 600 ./cuda_test
-      run_tests test ops_test 600 ./ops_test --gtest_filter="$ops_filter"
+      run_tests test cuda_test "${limit:-600}" ./cuda_test
+      run_tests test ops_test "${limit:-600}" ./ops_test --gtest_filter="$ops_filter"
       ;;
     sanitizer) run_sanitizer ;;
     bench) run_bench ;;

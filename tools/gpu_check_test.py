@@ -157,8 +157,18 @@ class GpuCheck(unittest.TestCase):
         # racecheck leaves all expert GEMMs out.
         self.assertEqual(filters, ["--gtest_filter=Rope/cuda.*"] * 3 + [default, default + ":ExpertGemm*", default])
 
+    def test_what_takes_longer_than_the_limit_is_stopped_and_fails(self):
+        self.stub(self.bundle / "ops_test", f"exec {shutil.which('sleep')} 30")
+        code, _, rows = self.check("--only", "tests", "--limit", "1")
+        self.assertEqual(code, 1)
+        self.assertEqual(rows["test", "ops_test"], ["0", "1", "0", "stopped after 1 s"])
+        self.assertEqual(rows["test", "cuda_test"][:2], ["7", "0"])
+
     def test_bad_usage_is_2(self):
-        for arguments in (["--frobnicate"], ["--only", "luck"], ["--only"], ["--out"], ["--sanitizer-filter"]):
+        for arguments in (
+            ["--frobnicate"], ["--only", "luck"], ["--only"], ["--out"], ["--sanitizer-filter"],
+            ["--limit"], ["--limit", "0"], ["--limit", "1m"], ["--limit", ""],
+        ):
             self.assertEqual(self.check(*arguments)[0], 2, arguments)
 
 
