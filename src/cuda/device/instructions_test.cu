@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "cuda/cuda_test.h"
+#include "cuda/device/async_copy.h"
 #include "cuda/device/matrix_load.h"
 #include "cuda/device/warpgroup.h"
 #include "cuda/errors.h"
@@ -90,6 +91,22 @@ TEST_F(DeviceInstructions, StmatrixPutsThemBack) {
   }
 }
 
+// out [32, 4]: four matrices, each transposed between the registers of the warp.
+__global__ void transpose_matrices(std::uint32_t* out) {
+  const MatrixFragments plain = ldmatrix_x4(numbered_rows()[threadIdx.x]);
+  for (int m = 0; m < 4; ++m) out[threadIdx.x * 4 + m] = movmatrix_trans(plain.matrices[m]);
+}
+
+TEST_F(DeviceInstructions, MovmatrixExchangesRowsAndColumns) {
+  const auto got = output_of<std::uint32_t>(backend(), transpose_matrices, 32, 128);
+  for (std::uint32_t lane = 0; lane < 32; ++lane) {
+    for (std::uint32_t m = 0; m < 4; ++m) {
+      const std::uint32_t row = lane / 4, col = lane % 4 * 2, first = m * 64;
+      EXPECT_EQ(got[lane * 4 + m], (first + col * 8 + row) | (first + col * 8 + 8 + row) << 16);
+    }
+  }
+}
+
 constexpr int kValues = 160;  // more registers than a warp has at launch
 
 // One warpgroup gives registers, the other takes them and needs them all at once.
@@ -150,6 +167,49 @@ __global__ void hand_over(std::uint32_t* out) {
 TEST_F(DeviceInstructions, ABarrierHoldsThoseThatItCounts) {
   const auto got = output_of<std::uint32_t>(backend(), hand_over, 128, 32);
   for (std::uint32_t lane = 0; lane < 32; ++lane) EXPECT_EQ(got[lane], 32 - lane);
+}
+
+constexpr unsigned kPieces = 128;  // of 16 bytes, one a thread
+
+// out [4, kPieces, 4]: the source; what came by each of two phases of an mbarrier; what came by
+// wait_all. Thread t copies piece t + 1 + round, every third copy is of zeros. After the mbarrier a
+// thread passes on what another one copied, after wait_all its own.
+__global__ void copy_pieces(std::uint32_t* out) {
+  __shared__ alignas(16) std::uint32_t received[kPieces][4];
+  __shared__ alignas(8) std::uint64_t full;
+  const unsigned thread = threadIdx.x;
+  for (unsigned i = 0; i < 4; ++i) out[thread * 4 + i] = thread * 4 + i + 1;
+  if (thread == 0) ::cuda::ptx::mbarrier_init(&full, blockDim.x);
+  for (unsigned round = 0; round < 3; ++round) {
+    for (unsigned i = 0; i < 4; ++i) received[thread][i] = 0xA5A5A5A5;
+    __syncthreads();
+    cp_async_16(shared_address(received[thread]), out + (thread + 1 + round) % kPieces * 4,
+                (thread + round) % 3 == 0 ? 0 : 16);
+    unsigned passed_on = thread;
+    if (round < 2) {
+      cp_async_mbarrier_arrive(&full);
+      mbarrier_wait_parity(&full, round);
+      passed_on = (thread + 77) % kPieces;
+    } else {
+      cp_async_wait_all();
+    }
+    std::uint32_t* const to = out + ((1 + round) * kPieces + passed_on) * 4;
+    for (unsigned i = 0; i < 4; ++i) to[i] = received[passed_on][i];
+    __syncthreads();
+  }
+}
+
+TEST_F(DeviceInstructions, PiecesThatWereWaitedForAreThere) {
+  const auto got = output_of<std::uint32_t>(backend(), copy_pieces, kPieces, 4 * kPieces * 4);
+  for (unsigned round = 0; round < 3; ++round) {
+    for (unsigned thread = 0; thread < kPieces; ++thread) {
+      for (unsigned i = 0; i < 4; ++i) {
+        const unsigned piece = (thread + 1 + round) % kPieces;
+        const unsigned want = (thread + round) % 3 == 0 ? 0 : piece * 4 + i + 1;
+        ASSERT_EQ(got[((1 + round) * kPieces + thread) * 4 + i], want) << round << " " << thread;
+      }
+    }
+  }
 }
 
 constexpr int kBulkValues = 1024;

@@ -1,5 +1,6 @@
 // wgmma with weights from registers: every width against exact sums, and the same bits of a column
 // whatever the width.
+#include <cuda/ptx>
 #include <random>
 
 #include "cuda/cuda_test.h"
@@ -24,8 +25,8 @@ __global__ void multiply(const std::uint16_t* a, const std::uint16_t* b, float* 
     const int n = i / kK, k = i % kK;
     columns[n * kK + (k / 8 ^ n % 8) * 8 + k % 8] = b[i];
   }
+  ::cuda::ptx::fence_proxy_async(::cuda::ptx::space_shared);
   __syncthreads();
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, c = threadIdx.x % 4;
   float sums[kN / 2] = {};
   std::uint32_t fragments[4][4];
