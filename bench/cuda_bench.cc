@@ -112,6 +112,7 @@ void CudaBench::run(const CudaBenchmark& benchmark) {
   require(wrong.empty(), ErrorCode::kInternal, "{} does not agree with the reference: {}",
           benchmark.name(), wrong);
   const std::vector<double> times = cuda::time_calls(
+      *backend_,
       {.call = benchmark.call, .num_sets = benchmark.num_sets, .num_replays = options_.rounds});
   const double seconds = median(times);
   const auto [fastest, slowest] = std::minmax_element(times.begin(), times.end());

@@ -2,6 +2,8 @@
 
 #include "cuda/devices.h"
 #include "cuda/errors.h"
+#include "cuda/memory_pool.h"
+#include "cuda/streams.h"
 
 namespace dsv4 {
 namespace {
@@ -27,43 +29,38 @@ void require_usable(int device_idx) {
 
 }  // namespace
 
-CudaBackend::CudaBackend(int device_idx)
+CudaBackend::CudaBackend(int device_idx, bool poison_new_memory)
     : device_idx_(device_idx), name_(fmt::format("cuda:{}", device_idx)) {
   require_usable(device_idx);
   const CurrentDevice current(device_idx_);
-  check_cuda(cudaStreamCreateWithFlags(&default_stream_, cudaStreamNonBlocking),
-             "create a stream on " + name_);
+  memory_ = std::make_unique<cuda::MemoryPool>(device_idx, name_, poison_new_memory);
+  default_stream_ = create_stream();
 }
 
-CudaBackend::~CudaBackend() { cudaStreamDestroy(default_stream_); }
+CudaBackend::~CudaBackend() = default;
+
+std::int64_t CudaBackend::allocated_bytes() const { return memory_->allocated_bytes(); }
+std::int64_t CudaBackend::reserved_bytes() const { return memory_->reserved_bytes(); }
+void CudaBackend::trim() { memory_->trim(); }
+
+std::byte* CudaBackend::allocate_bytes(std::int64_t bytes) { return memory_->allocate(bytes); }
+void CudaBackend::free_bytes(std::byte* data, std::int64_t bytes) noexcept {
+  memory_->free(data, bytes);
+}
+
+std::unique_ptr<OwnedStream> CudaBackend::create_stream() {
+  const CurrentDevice current(device_idx_);
+  return std::make_unique<cuda::CudaStream>();
+}
+
+std::unique_ptr<DeviceEvent> CudaBackend::create_event() {
+  const CurrentDevice current(device_idx_);
+  return std::make_unique<cuda::CudaEvent>(stream_of({}));
+}
 
 CUstream_st* CudaBackend::stream_of(DeviceStream stream) const {
-  return stream.handle == nullptr ? default_stream_ : static_cast<cudaStream_t>(stream.handle);
-}
-
-std::byte* CudaBackend::allocate_bytes(std::int64_t bytes) {
-  DSV4_CHECK(bytes >= 0);
-  if (bytes == 0) return nullptr;
-  const CurrentDevice current(device_idx_);
-  void* data = nullptr;
-  const cudaError_t status = cudaMalloc(&data, static_cast<std::size_t>(bytes));
-  if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();
-    std::size_t free = 0, total = 0;
-    check_cuda(cudaMemGetInfo(&free, &total), "ask for free memory on " + name_);
-    fail(ErrorCode::kOutOfMemory, "cannot allocate {} bytes on {}: {} of its {} are free", bytes,
-         name_, free, total);
-  }
-  check_cuda(status, "allocate memory on " + name_);
-  allocated_bytes_ += bytes;
-  return static_cast<std::byte*>(data);
-}
-
-void CudaBackend::free_bytes(std::byte* data, std::int64_t bytes) noexcept {
-  if (data == nullptr) return;
-  // Pointers are unique among devices. An error here is one of earlier work; synchronize() has it.
-  cudaFree(data);
-  allocated_bytes_ -= bytes;
+  return static_cast<cudaStream_t>(
+      (stream.handle == nullptr ? default_stream_->get() : stream).handle);
 }
 
 void CudaBackend::copy_to_device(void* to, const void* from, std::int64_t bytes,
@@ -102,11 +99,7 @@ void CudaBackend::fill(void* to, std::uint8_t byte, std::int64_t bytes, DeviceSt
 
 void CudaBackend::synchronize(DeviceStream stream) {
   const CurrentDevice current(device_idx_);
-  const cudaError_t status = cudaStreamSynchronize(stream_of(stream));
-  if (status == cudaSuccess) return;
-  fail(cuda::error_code_of(status),
-       "work on {} failed: {} ({}); DSV4_CUDA_SYNC=1 in the environment names the kernel", name_,
-       cudaGetErrorString(status), cudaGetErrorName(status));
+  cuda::check_work(cudaStreamSynchronize(stream_of(stream)), name_);
 }
 
 }  // namespace dsv4

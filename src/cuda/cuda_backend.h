@@ -2,7 +2,6 @@
 // header, so that backends/ may include it. Kernels: the folder of each op family.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,22 +12,30 @@
 struct CUstream_st;  // a CUDA stream, which a DeviceStream's handle points to
 
 namespace dsv4 {
+namespace cuda {
+class MemoryPool;
+}
 
 class CudaBackend final : public Backend {
  public:
   // Throws Error: kUnsupportedDevice, saying what is missing.
-  explicit CudaBackend(int device_idx);
+  // poison_new_memory: as HostBackend's, for tests.
+  explicit CudaBackend(int device_idx, bool poison_new_memory = false);
   ~CudaBackend() override;
 
   std::string_view name() const override { return name_; }
   bool uses_host_memory() const override { return false; }
-  std::int64_t allocated_bytes() const override { return allocated_bytes_; }
+  std::int64_t allocated_bytes() const override;
+  std::int64_t reserved_bytes() const override;
+  void trim() override;
 
   void copy_to_device(void* to, const void* from, std::int64_t bytes, DeviceStream stream) override;
   void copy_to_host(void* to, const void* from, std::int64_t bytes, DeviceStream stream) override;
   void copy_on_device(void* to, const void* from, std::int64_t bytes, DeviceStream stream) override;
   void fill(void* to, std::uint8_t byte, std::int64_t bytes, DeviceStream stream) override;
   void synchronize(DeviceStream stream) override;
+  std::unique_ptr<OwnedStream> create_stream() override;
+  std::unique_ptr<DeviceEvent> create_event() override;
 
   using AllOps::supports;
   Support supports(const QuantizeParams& p) const override;
@@ -46,15 +53,14 @@ class CudaBackend final : public Backend {
   void compute(const ExpertDownParams& p, const OpContext& context) override;
 
   std::byte* allocate_bytes(std::int64_t bytes) override;
-  // Waits for the device first: work that is queued may still use the memory.
   void free_bytes(std::byte* data, std::int64_t bytes) noexcept override;
 
   CUstream_st* stream_of(DeviceStream stream) const;
 
   int device_idx_;
   std::string name_;
-  CUstream_st* default_stream_ = nullptr;
-  std::atomic<std::int64_t> allocated_bytes_ = 0;
+  std::unique_ptr<cuda::MemoryPool> memory_;
+  std::unique_ptr<OwnedStream> default_stream_;
 };
 
 }  // namespace dsv4

@@ -14,7 +14,7 @@ class CudaTest : public ::testing::Test {
  protected:
   void SetUp() override {
     try {
-      backend_ = std::make_unique<CudaBackend>(0);
+      backend_ = std::make_unique<CudaBackend>(0, /*poison_new_memory=*/true);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kUnsupportedDevice) throw;
       GTEST_SKIP() << error.what();

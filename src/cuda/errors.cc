@@ -24,6 +24,13 @@ void check_cuda(cudaError_t status, std::string_view doing) {
        cudaGetErrorName(status));
 }
 
+void check_work(cudaError_t status, std::string_view device) {
+  if (status == cudaSuccess) return;
+  fail(error_code_of(status),
+       "work on {} failed: {} ({}); DSV4_CUDA_SYNC=1 in the environment names the kernel", device,
+       cudaGetErrorString(status), cudaGetErrorName(status));
+}
+
 CurrentDevice::CurrentDevice(int device_idx) {
   int current = 0;
   check_cuda(cudaGetDevice(&current), "ask for the current device");

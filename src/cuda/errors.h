@@ -16,6 +16,10 @@ ErrorCode error_code_of(cudaError_t status);
 // to the device".
 void check_cuda(cudaError_t status, std::string_view doing);
 
+// The same for `status` of a wait for work that was queued on `device` ("cuda:0"): "work on
+// <device> failed", and how to find the kernel.
+void check_work(cudaError_t status, std::string_view device);
+
 // Makes `device_idx` the thread's current device while it lives. Throws Error.
 class CurrentDevice {
  public:

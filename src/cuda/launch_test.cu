@@ -40,8 +40,8 @@ int first_of(CudaBackend& backend, const DeviceBuffer& buffer) {
 }
 
 TEST_F(LaunchTest, RunsTheKernelOnItsStream) {
-  cudaStream_t stream = nullptr;
-  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  const auto owned = backend().create_stream();
+  const auto stream = static_cast<cudaStream_t>(owned->get().handle);
   const DeviceBuffer buffer = backend().allocate(4 * 96);
   launch("store", store, {.grid = 3, .block = 32}, stream, buffer.as<int>(), 7);
   launch("store", store, {.grid = 1, .block = 32}, stream, buffer.as<int>() + 32, 8);
@@ -52,7 +52,6 @@ TEST_F(LaunchTest, RunsTheKernelOnItsStream) {
   EXPECT_EQ(got[31], 7);
   EXPECT_EQ(got[32], 8);
   EXPECT_EQ(got[95], 7);
-  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
 TEST_F(LaunchTest, AllTheSharedMemoryOfAnSmCanBeHad) {

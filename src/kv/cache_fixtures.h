@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "kv/kv_cache.h"
-#include "ops/backend.h"
+#include "ops/host_backend.h"
 
 namespace dsv4 {
 
@@ -29,6 +29,8 @@ class MemoryBackend final : public Backend {
     std::memset(to, byte, static_cast<std::size_t>(bytes));
   }
   void synchronize(DeviceStream) override {}
+  std::unique_ptr<OwnedStream> create_stream() override { return std::make_unique<HostStream>(); }
+  std::unique_ptr<DeviceEvent> create_event() override { return std::make_unique<HostEvent>(); }
 
  protected:
   std::byte* allocate_bytes(std::int64_t bytes) override {

@@ -1,7 +1,8 @@
-// backend.h: a device as the engine sees it: memory, copies, and every op of the contracts.
+// backend.h: a device as the engine sees it: memory, copies, streams and events, and every op of
+// the contracts.
 //
-// A backend is safe to use from one thread at a time per DeviceStream. Implementations: reference/,
-// cpu/, cuda/; which were built: backends/.
+// A backend is safe to use from one thread at a time per DeviceStream; memory may be allocated and
+// freed by any thread. Implementations: reference/, cpu/, cuda/; which were built: backends/.
 #pragma once
 
 #include <cstddef>
@@ -71,7 +72,8 @@ using AllOps =
 
 class Backend;
 
-// Owning device memory; returns to its backend, which must outlive it.
+// Owning device memory; returns to its backend, which must outlive it. May be destroyed while
+// queued work still uses the memory: it is not handed out again before that work is done.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
@@ -102,6 +104,30 @@ class DeviceBuffer {
   std::int64_t bytes_ = 0;
 };
 
+// A stream of its own; its backend must outlive it. Work that is queued when it is destroyed is
+// still done.
+class OwnedStream {
+ public:
+  virtual ~OwnedStream() = default;
+  virtual DeviceStream get() const = 0;
+};
+
+// A mark in the work of a stream. Its backend, which all streams given here belong to, must outlive
+// it. Errors of queued work surface in synchronize() and seconds_since().
+class DeviceEvent {
+ public:
+  virtual ~DeviceEvent() = default;
+  // Sets the mark behind all work queued on `stream` so far; an earlier mark is forgotten.
+  virtual void record(DeviceStream stream = {}) = 0;
+  // Work queued on `stream` from now on starts after the work before the mark; the host does not
+  // wait. As the next: without a mark nothing happens.
+  virtual void hold(DeviceStream stream) const = 0;
+  // The host waits for the work before the mark.
+  virtual void synchronize() const = 0;
+  // Seconds of the device from the mark of `start` to this one, both recorded; waits for this one.
+  virtual double seconds_since(const DeviceEvent& start) const = 0;
+};
+
 class Backend : public AllOps {
  public:
   // "reference", "cpu", "cuda:0".
@@ -110,10 +136,16 @@ class Backend : public AllOps {
   // host memory.
   virtual bool uses_host_memory() const = 0;
 
-  // Uninitialised device memory, 256-byte aligned. Throws Error: kOutOfMemory.
+  // Uninitialised device memory, 256-byte aligned, for work on every stream. May wait for work that
+  // uses freed memory, so not while a stream is being recorded. Throws Error: kOutOfMemory.
   DeviceBuffer allocate(std::int64_t bytes) { return {this, allocate_bytes(bytes), bytes}; }
-  // Bytes that live DeviceBuffers hold.
+  // Bytes that live DeviceBuffers hold, as they were asked for.
   virtual std::int64_t allocated_bytes() const = 0;
+  // Bytes taken from the device: those, what rounds them up, and what waits to be used again.
+  virtual std::int64_t reserved_bytes() const { return allocated_bytes(); }
+  // Gives back what no live DeviceBuffer needs, for other users of the device; may wait as
+  // allocate() does.
+  virtual void trim() {}
 
   // Ordered on `stream`; host memory must stay valid until synchronize().
   virtual void copy_to_device(void* to, const void* from, std::int64_t bytes,
@@ -128,6 +160,9 @@ class Backend : public AllOps {
 
   // Waits for all work queued on `stream`. Errors of queued work surface here.
   virtual void synchronize(DeviceStream stream = {}) = 0;
+  // Work on different streams has no order, but for that by events. Throw Error.
+  virtual std::unique_ptr<OwnedStream> create_stream() = 0;
+  virtual std::unique_ptr<DeviceEvent> create_event() = 0;
 
  protected:
   friend class DeviceBuffer;

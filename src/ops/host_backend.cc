@@ -8,6 +8,12 @@ namespace {
 constexpr std::align_val_t kAlignment{256};
 }  // namespace
 
+double HostEvent::seconds_since(const DeviceEvent& start) const {
+  const auto& from = static_cast<const HostEvent&>(start);
+  DSV4_CHECK(recorded_ && from.recorded_, "seconds between events of which one was not recorded");
+  return std::chrono::duration<double>(*recorded_ - *from.recorded_).count();
+}
+
 std::byte* HostBackend::allocate_bytes(std::int64_t bytes) {
   DSV4_CHECK(bytes >= 0);
   if (bytes == 0) return nullptr;

@@ -3,10 +3,32 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
 
 #include "ops/backend.h"
 
 namespace dsv4 {
+
+// All streams of a host are its default one: work is done when a call returns.
+class HostStream final : public OwnedStream {
+ public:
+  DeviceStream get() const override { return {}; }
+};
+
+// An event is the time at which it was recorded.
+class HostEvent final : public DeviceEvent {
+ public:
+  void record(DeviceStream) override { recorded_ = Clock::now(); }
+  void hold(DeviceStream) const override {}
+  void synchronize() const override {}
+  double seconds_since(const DeviceEvent& start) const override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::optional<Clock::time_point> recorded_;
+};
 
 class HostBackend : public Backend {
  public:
@@ -17,6 +39,8 @@ class HostBackend : public Backend {
   void copy_on_device(void* to, const void* from, std::int64_t bytes, DeviceStream stream) final;
   void fill(void* to, std::uint8_t byte, std::int64_t bytes, DeviceStream stream) final;
   void synchronize(DeviceStream) final {}
+  std::unique_ptr<OwnedStream> create_stream() final { return std::make_unique<HostStream>(); }
+  std::unique_ptr<DeviceEvent> create_event() final { return std::make_unique<HostEvent>(); }
 
   using AllOps::supports;
   // All that `check` accepts, but for packed experts: these ops read weights as they are.

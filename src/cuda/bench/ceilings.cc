@@ -100,7 +100,7 @@ double measure_tensor(Backend& backend, cudaDataType_t input, std::int64_t eleme
     const auto call = [&](std::int64_t, DeviceStream stream) {
       matmul.run(i, a.data(), b.data(), d.data(), workspace.data(), stream);
     };
-    std::vector<double> seconds = time_calls({.call = call});
+    std::vector<double> seconds = time_calls(backend, {.call = call});
     std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
     best = std::max(best, 2.0 * kSize * kSize * kSize / seconds[seconds.size() / 2]);
   }

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "ops/op.h"
+#include "ops/backend.h"
 
 namespace dsv4::cuda {
 
@@ -21,8 +21,9 @@ struct TimedCalls {
   bool in_graph = true;
 };
 
-// Seconds a call took, one value a replay, after warm-up. The current device is used. Throws Error.
-std::vector<double> time_calls(const TimedCalls& calls);
+// Seconds a call took, one value a replay, after warm-up, on a stream of its own. The backend's
+// device is the current one. Throws Error.
+std::vector<double> time_calls(Backend& backend, const TimedCalls& calls);
 
 // What all of cuda/bench/ uses: the device becomes the thread's current one. Throws Error.
 void make_current(int device_idx);
