@@ -1,11 +1,12 @@
 // Plain lanes in the order of the header, once for each instruction set.
 #include "quantizer/error_sums.h"
 
+#include <array>
 #include <cstring>
 
 #include "numerics/nvfp4.h"
 
-// As the CPU backend: on x86 from AVX2 on, and a scalar form below it.
+// As the CPU backend: on x86 from AVX2 on. Below 32 bytes a register the plain form does.
 #define HWY_COMPILE_ALL_ATTAINABLE
 #define HWY_DISABLED_TARGETS                                                           \
   (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_WASM | \
@@ -23,31 +24,32 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int kLanes = 8;
 
-inline double sum_of(double* lanes) {
+#if HWY_MAX_BYTES < 32
+
+double sum_of(double* lanes) {
   for (int half = kLanes / 2; half > 0; half /= 2) {
     for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];
   }
   return lanes[0];
 }
 
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
-
-void block_errors(const float* x, const float* decoded, std::int64_t num_blocks, BlockErrors* out) {
-  for (std::int64_t b = 0; b < num_blocks; ++b, x += 16, decoded += 16) {
+void block_errors(const float* x, const std::uint8_t* codes, const std::uint8_t* block_scales,
+                  float global_scale, std::int64_t num_blocks, BlockErrors* out) {
+  for (std::int64_t b = 0; b < num_blocks; ++b, x += 16, codes += kNvfp4BlockBytes) {
     double source[kLanes] = {}, error[kLanes] = {}, dot[kLanes] = {};
     out[b].exact_values = 0;
     for (int i = 0; i < kNvfp4QuantBlock; ++i) {
-      const double value = x[i], back = decoded[i], difference = back - value;
+      const float decoded = decode_nvfp4(unpack_e2m1(codes, i), block_scales[b], global_scale);
+      const double value = x[i], back = decoded, difference = back - value;
       source[i % kLanes] += value * value;
       error[i % kLanes] += difference * difference;
       dot[i % kLanes] += value * back;
-      out[b].exact_values += f32_bits(x[i]) == f32_bits(decoded[i]) ? 1 : 0;
+      out[b].exact_values += f32_bits(x[i]) == f32_bits(decoded) ? 1 : 0;
     }
     out[b].source_squares = sum_of(source);
     out[b].error_squares = sum_of(error);
     out[b].dot = sum_of(dot);
     out[b].source_amax = amax(x, kNvfp4QuantBlock);
-    out[b].decoded_amax = amax(decoded, kNvfp4QuantBlock);
   }
 }
 
@@ -66,61 +68,114 @@ double code_squares(const std::uint8_t* codes, const double* weights, std::int64
 
 #else
 
+constexpr std::array<float, 256> e4m3_values() {
+  std::array<float, 256> values{};
+  for (std::size_t code = 0; code < values.size(); ++code) {
+    values[code] = decode_e4m3(static_cast<std::uint8_t>(code));
+  }
+  return values;
+}
+constexpr std::array<float, 256> kE4m3Values = e4m3_values();
+
 using DoubleTag = hn::CappedTag<double, kLanes>;
 using DoubleVec = hn::Vec<DoubleTag>;
-using HalfTag = hn::Rebind<float, DoubleTag>;  // as many FP32 as there are FP64 lanes
-using FloatTag = hn::CappedTag<float, kNvfp4QuantBlock>;
-using IntTag = hn::RebindToSigned<FloatTag>;
 constexpr int kDoubles = static_cast<int>(hn::MaxLanes(DoubleTag()));
-constexpr int kFloats = static_cast<int>(hn::MaxLanes(FloatTag()));
-constexpr int kParts = kLanes / kDoubles;  // registers for eight lanes
+constexpr int kParts = kLanes / kDoubles;      // registers for eight lanes
+using FloatTag = hn::FixedTag<float, kLanes>;  // half a block
+using FloatVec = hn::Vec<FloatTag>;
+using ByteBlockTag = hn::FixedTag<std::uint8_t, kNvfp4QuantBlock>;
 
-HWY_INLINE double sum_of(const DoubleVec (&parts)[kParts]) {
-  HWY_ALIGN double lanes[kLanes];
-  for (int i = 0; i < kParts; ++i) hn::Store(parts[i], DoubleTag(), lanes + i * kDoubles);
-  return sum_of(lanes);
+template <class Tag>
+HWY_INLINE double tree_sum(Tag, hn::Vec<Tag> v) {
+  if constexpr (hn::MaxLanes(Tag()) == 1) {
+    return hn::GetLane(v);
+  } else {
+    const hn::Half<Tag> half;
+    return tree_sum(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  }
+}
+HWY_INLINE double sum_of(DoubleVec (&parts)[kParts]) {
+  for (int half = kParts / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) parts[i] = hn::Add(parts[i], parts[i + half]);
+  }
+  return tree_sum(DoubleTag(), parts[0]);
 }
 
-HWY_INLINE void block_magnitudes(const float* x, const float* decoded, BlockErrors& out) {
-  const IntTag d;
-  const auto magnitude = hn::Set(d, 0x7FFFFFFF);
-  auto source_amax = hn::Zero(d), decoded_amax = hn::Zero(d);
-  std::size_t exact = 0;
-  for (int i = 0; i < kNvfp4QuantBlock; i += kFloats) {
-    const auto source = hn::BitCast(d, hn::LoadU(FloatTag(), x + i));
-    const auto back = hn::BitCast(d, hn::LoadU(FloatTag(), decoded + i));
-    exact += hn::CountTrue(d, hn::Eq(source, back));
-    source_amax = hn::Max(source_amax, hn::And(source, magnitude));
-    decoded_amax = hn::Max(decoded_amax, hn::And(back, magnitude));
+// A template, so that only one of the two forms is compiled.
+template <class Tag>
+HWY_INLINE void promote(Tag d, FloatVec v, hn::Vec<Tag> (&parts)[kParts]) {
+  if constexpr (hn::MaxLanes(Tag()) == kLanes) {
+    parts[0] = hn::PromoteTo(d, v);
+  } else {
+    const hn::Half<FloatTag> half;
+    parts[0] = hn::PromoteTo(d, hn::LowerHalf(half, v));
+    parts[1] = hn::PromoteTo(d, hn::UpperHalf(half, v));
   }
-  out.exact_values = static_cast<std::int32_t>(exact);
-  const auto largest = [&](auto v) {
-    return f32_from_bits(static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(d, v))));
-  };
-  out.source_amax = largest(source_amax);
-  out.decoded_amax = largest(decoded_amax);
+}
+
+// The upper and the lower byte of every code's value in BF16, which is the upper half of FP32.
+constexpr std::uint8_t kUpperBytes[16] = {0x00, 0x3F, 0x3F, 0x3F, 0x40, 0x40, 0x40, 0x40,
+                                          0x80, 0xBF, 0xBF, 0xBF, 0xC0, 0xC0, 0xC0, 0xC0};
+constexpr std::uint8_t kLowerBytes[16] = {0x00, 0x00, 0x80, 0xC0, 0x00, 0x40, 0x80, 0xC0,
+                                          0x00, 0x00, 0x80, 0xC0, 0x00, 0x40, 0x80, 0xC0};
+
+// (e2m1 * e4m3) * g of eight codes, given as the BF16 bits of their values.
+template <class WordVec>
+HWY_INLINE FloatVec scaled(WordVec bf16_bits, float block_scale, float global_scale) {
+  const FloatTag d;
+  const auto bits = hn::PromoteTo(hn::RebindToUnsigned<FloatTag>(), bf16_bits);
+  const auto value = hn::BitCast(d, hn::ShiftLeft<16>(bits));
+  return hn::Mul(hn::Mul(value, hn::Set(d, block_scale)), hn::Set(d, global_scale));
+}
+
+// decode_nvfp4 of a block: its first and its last eight values.
+HWY_INLINE void decode_block(const std::uint8_t* codes, float block_scale, float global_scale,
+                             FloatVec (&decoded)[2]) {
+  const ByteBlockTag bytes;
+  const hn::Repartition<std::uint16_t, ByteBlockTag> words;
+  const auto pairs = hn::ZeroExtendVector(bytes, hn::LoadU(hn::Half<ByteBlockTag>(), codes));
+  const auto low = hn::And(pairs, hn::Set(bytes, 0x0F));
+  const auto in_order = hn::InterleaveLower(bytes, low, hn::ShiftRight<4>(pairs));
+  const auto upper = hn::TableLookupBytes(hn::LoadU(bytes, kUpperBytes), in_order);
+  const auto lower = hn::TableLookupBytes(hn::LoadU(bytes, kLowerBytes), in_order);
+  const auto first = hn::BitCast(words, hn::InterleaveLower(bytes, lower, upper));
+  const auto last = hn::BitCast(words, hn::InterleaveUpper(bytes, lower, upper));
+  decoded[0] = scaled(first, block_scale, global_scale);
+  decoded[1] = scaled(last, block_scale, global_scale);
 }
 
 // No fused multiply-add: the scalar form has none either.
-void block_errors(const float* x, const float* decoded, std::int64_t num_blocks, BlockErrors* out) {
-  const DoubleTag d;
-  for (std::int64_t b = 0; b < num_blocks; ++b, x += 16, decoded += 16) {
+void block_errors(const float* x, const std::uint8_t* codes, const std::uint8_t* block_scales,
+                  float global_scale, std::int64_t num_blocks, BlockErrors* out) {
+  const hn::RebindToSigned<FloatTag> ints;
+  for (std::int64_t b = 0; b < num_blocks; ++b, x += 16, codes += kNvfp4BlockBytes) {
+    FloatVec decoded[2];
+    decode_block(codes, kE4m3Values[block_scales[b]], global_scale, decoded);
     DoubleVec source[kParts], error[kParts], dot[kParts];
-    for (int i = 0; i < kParts; ++i) {
-      source[i] = error[i] = dot[i] = hn::Zero(d);
-      for (const int k : {i * kDoubles, i * kDoubles + kLanes}) {
-        const auto value = hn::PromoteTo(d, hn::LoadU(HalfTag(), x + k));
-        const auto back = hn::PromoteTo(d, hn::LoadU(HalfTag(), decoded + k));
-        const auto difference = hn::Sub(back, value);
-        source[i] = hn::Add(source[i], hn::Mul(value, value));
+    for (int i = 0; i < kParts; ++i) source[i] = error[i] = dot[i] = hn::Zero(DoubleTag());
+    auto amax = hn::Zero(ints);
+    std::size_t exact = 0;
+    for (int h = 0; h < 2; ++h) {
+      const auto half = hn::LoadU(FloatTag(), x + h * kLanes);
+      DoubleVec value[kParts], back[kParts];
+      promote(DoubleTag(), half, value);
+      promote(DoubleTag(), decoded[h], back);
+      for (int i = 0; i < kParts; ++i) {
+        const auto difference = hn::Sub(back[i], value[i]);
+        source[i] = hn::Add(source[i], hn::Mul(value[i], value[i]));
         error[i] = hn::Add(error[i], hn::Mul(difference, difference));
-        dot[i] = hn::Add(dot[i], hn::Mul(value, back));
+        dot[i] = hn::Add(dot[i], hn::Mul(value[i], back[i]));
       }
+      const auto bits = hn::BitCast(ints, half);
+      exact += hn::CountTrue(ints, hn::Eq(bits, hn::BitCast(ints, decoded[h])));
+      amax = hn::Max(amax, hn::And(bits, hn::Set(ints, 0x7FFFFFFF)));
     }
     out[b].source_squares = sum_of(source);
     out[b].error_squares = sum_of(error);
     out[b].dot = sum_of(dot);
-    block_magnitudes(x, decoded, out[b]);
+    out[b].source_amax =
+        f32_from_bits(static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(ints, amax))));
+    out[b].exact_values = static_cast<std::int32_t>(exact);
   }
 }
 

@@ -13,20 +13,21 @@ struct BlockErrors {
   double error_squares = 0;   // (decoded - x)^2
   double dot = 0;             // x * decoded
   float source_amax = 0;
-  float decoded_amax = 0;
   std::int32_t exact_values = 0;  // of the same bits
 };
 
 struct ErrorKernels {
-  // Of x and decoded [16 * num_blocks], finite.
-  void (*block_errors)(const float* x, const float* decoded, std::int64_t num_blocks,
-                       BlockErrors* out);
+  // Of finite x [16 * num_blocks] against NVFP4 codes [8 * num_blocks] with their block scales
+  // [num_blocks], decoded as numerics/nvfp4.h does.
+  void (*block_errors)(const float* x, const std::uint8_t* codes, const std::uint8_t* block_scales,
+                       float global_scale, std::int64_t num_blocks, BlockErrors* out);
   // The sum over blocks of weights[b] * (the sum of (2 e2m1(code))^2 over the 16 codes of block b).
   // Block b goes to lane b mod 8, ascending; lanes are added as above. The sum of a block is exact.
   double (*code_squares)(const std::uint8_t* codes, const double* weights, std::int64_t num_blocks);
 };
 
-// The best kernels among `targets`, a mask of Highway's targets; by default for this machine.
+// The best kernels among `targets`, a mask of Highway's targets; by default for this machine, which
+// is asked each time: that takes microseconds.
 const ErrorKernels& error_kernels();
 const ErrorKernels& error_kernels(std::int64_t targets);
 

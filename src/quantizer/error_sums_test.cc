@@ -2,6 +2,7 @@
 // length and magnitude that FP32 has.
 #include "quantizer/error_sums.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
@@ -9,9 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "numerics/bits.h"
-#include "numerics/e2m1.h"
-#include "numerics/pack.h"
+#include "numerics/nvfp4.h"
 #include "testing/generators.h"
 
 namespace dsv4 {
@@ -50,36 +49,48 @@ std::vector<float> hard_values(std::uint64_t seed, std::size_t count) {
   return values;
 }
 
+void expect_block(const BlockErrors& got, const float* x, const float* decoded) {
+  std::vector<double> source(8), error(8), dot(8);
+  std::int32_t exact = 0;
+  float amax = 0;
+  for (std::size_t i = 0; i < 16; ++i) {
+    const double value = x[i], back = decoded[i], difference = back - value;
+    source[i % 8] += value * value;
+    error[i % 8] += difference * difference;
+    dot[i % 8] += value * back;
+    exact += f32_bits(x[i]) == f32_bits(decoded[i]) ? 1 : 0;
+    amax = std::fmax(amax, std::fabs(x[i]));
+  }
+  EXPECT_EQ(got.source_squares, tree_sum(source));
+  EXPECT_EQ(got.error_squares, tree_sum(error));
+  EXPECT_EQ(got.dot, tree_sum(dot));
+  EXPECT_EQ(got.source_amax, amax);
+  EXPECT_EQ(got.exact_values, exact);
+}
+
+// All scales but NaN, all codes, a third of the values exact; global scales that make subnormals.
 TEST(ErrorSums, OfBlocksAreTheSameBitsOnEveryInstructionSet) {
   for (const NamedKernels& set : all_kernels()) {
-    SCOPED_TRACE(set.name);
-    for (const std::int64_t num_blocks : {0, 1, 7, 300}) {
-      const auto n = static_cast<std::size_t>(16 * num_blocks);
-      const std::vector<float> x = hard_values(1, n);
-      std::vector<float> y = hard_values(2, n);
-      for (std::size_t i = 0; i < n; i += 3) y[i] = x[i];
-      std::vector<BlockErrors> got(static_cast<std::size_t>(num_blocks));
-      set.kernels.block_errors(x.data(), y.data(), num_blocks, got.data());
-      for (std::size_t b = 0; b < got.size(); ++b) {
-        std::vector<double> source(8), error(8), dot(8);
-        std::int32_t exact = 0;
-        float source_amax = 0, decoded_amax = 0;
-        for (std::size_t i = 0; i < 16; ++i) {
-          const float value = x[16 * b + i], back = y[16 * b + i];
-          const double difference = static_cast<double>(back) - value;
-          source[i % 8] += static_cast<double>(value) * value;
-          error[i % 8] += difference * difference;
-          dot[i % 8] += static_cast<double>(value) * back;
-          exact += f32_bits(value) == f32_bits(back) ? 1 : 0;
-          source_amax = std::fmax(source_amax, std::fabs(value));
-          decoded_amax = std::fmax(decoded_amax, std::fabs(back));
+    for (const float global_scale : {1.0f, 0.3f, 1e-40f, 1e35f}) {
+      for (const std::int64_t num_blocks : {0, 1, 7, 300}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", set.name, global_scale, num_blocks));
+        const auto n = static_cast<std::size_t>(16 * num_blocks);
+        testing::Random random(3);
+        std::vector<std::uint8_t> codes(n / 2), scales(n / 16);
+        for (std::uint8_t& pair : codes) pair = static_cast<std::uint8_t>(random.bits());
+        for (std::uint8_t& scale : scales) scale = static_cast<std::uint8_t>(random.index(127));
+        std::vector<float> x = hard_values(1, n), y(n);
+        for (std::size_t i = 0; i < n; ++i) {
+          y[i] = decode_nvfp4(unpack_e2m1(codes.data(), static_cast<std::int64_t>(i)),
+                              scales[i / 16], global_scale);
+          if (i % 3 == 0) x[i] = y[i];
         }
-        EXPECT_EQ(got[b].source_squares, tree_sum(source));
-        EXPECT_EQ(got[b].error_squares, tree_sum(error));
-        EXPECT_EQ(got[b].dot, tree_sum(dot));
-        EXPECT_EQ(got[b].source_amax, source_amax);
-        EXPECT_EQ(got[b].decoded_amax, decoded_amax);
-        EXPECT_EQ(got[b].exact_values, exact);
+        std::vector<BlockErrors> got(static_cast<std::size_t>(num_blocks));
+        set.kernels.block_errors(x.data(), codes.data(), scales.data(), global_scale, num_blocks,
+                                 got.data());
+        for (std::size_t b = 0; b < got.size(); ++b) {
+          expect_block(got[b], x.data() + 16 * b, y.data() + 16 * b);
+        }
       }
     }
   }

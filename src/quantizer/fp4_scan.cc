@@ -1,9 +1,9 @@
 #include "quantizer/fp4_scan.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
+#include "base/math.h"
 #include "numerics/mxfp4.h"
 #include "numerics/nvfp4.h"
 #include "quantizer/matrix_rows.h"
@@ -18,37 +18,44 @@ constexpr int kNone = -1;
 // So that the largest block scale is 2^8, the largest power of two in E4M3.
 constexpr int kLargestScaleExponent = 8;
 
-// Block scales with which the largest code, and so perhaps another, is NaN or infinite.
-std::array<bool, 256> suspicious_scales(const MatrixView& matrix) {
-  std::array<bool, 256> suspicious{};
-  for (std::size_t i = 0; i < suspicious.size(); ++i) {
-    const auto scale = static_cast<std::uint8_t>(i);
-    suspicious[i] =
-        !is_finite(matrix.format == Format::kMxfp4 ? decode_mxfp4(7, scale)
-                                                   : decode_nvfp4(7, scale, *matrix.global_scales));
+// The magnitude bits of a block scale: larger for a larger scale, NaN on top.
+std::uint8_t magnitude_bits(const MatrixView& matrix) {
+  return matrix.format == Format::kMxfp4 ? 0xFF : 0x7F;
+}
+
+// The smallest block scale with which the largest code, and so perhaps another, is infinite or NaN.
+int first_suspicious_scale(const MatrixView& matrix) {
+  for (int scale = 0;; ++scale) {
+    const auto byte = static_cast<std::uint8_t>(scale);
+    const float largest = matrix.format == Format::kMxfp4
+                              ? decode_mxfp4(7, byte)
+                              : decode_nvfp4(7, byte, *matrix.global_scales);
+    if (!is_finite(largest)) return scale;  // at NaN at the latest
   }
-  return suspicious;
 }
 
 // Checks rows [begin, end) and returns the largest E8M0 code of an MXFP4 block that holds a nonzero
-// code, or `largest` if that is larger.
-int scan_rows(const NamedMatrix& matrix, const std::array<bool, 256>& suspicious,
-              std::int64_t begin, std::int64_t end, int largest) {
+// code, or `largest` if that is larger. Most rows are done with the largest of their scales.
+int scan_rows(const NamedMatrix& matrix, int first_suspicious, std::int64_t begin, std::int64_t end,
+              int largest) {
   const MatrixView& view = matrix.view;
-  const bool wants_largest = view.format == Format::kMxfp4;
-  const std::int64_t block_bytes = view.block_cols / 2;
+  const std::int64_t num_scales = ceil_div(view.cols, view.block_cols);
+  const std::uint8_t mask = magnitude_bits(view);
   for (std::int64_t row = begin; row < end; ++row) {
     const auto* codes = static_cast<const std::uint8_t*>(view.data) + row * view.row_stride / 2;
     const auto* scales =
         static_cast<const std::uint8_t*>(view.block_scales) + row * view.scale_stride;
-    bool is_suspicious = false;
-    for (std::int64_t col = 0, i = 0; col < view.cols; col += view.block_cols, ++i) {
-      is_suspicious |= suspicious[scales[i]];
-      if (!wants_largest || scales[i] <= largest) continue;
-      const std::int64_t bytes = std::min(block_bytes, (view.cols - col) / 2);
-      if (has_nonzero_code(codes + col / 2, bytes)) largest = scales[i];
+    std::uint8_t row_largest = 0;
+    for (std::int64_t i = 0; i < num_scales; ++i) {
+      row_largest = std::max(row_largest, static_cast<std::uint8_t>(scales[i] & mask));
     }
-    if (is_suspicious) require_finite(matrix, row, row + 1);
+    if (row_largest >= first_suspicious) require_finite(matrix, row, row + 1);
+    if (view.format != Format::kMxfp4 || row_largest <= largest) continue;
+    for (std::int64_t i = 0; i < num_scales; ++i) {
+      const std::int64_t col = i * view.block_cols;
+      const std::int64_t bytes = std::min(view.block_cols, view.cols - col) / 2;
+      if (scales[i] > largest && has_nonzero_code(codes + col / 2, bytes)) largest = scales[i];
+    }
   }
   return largest;
 }
@@ -68,7 +75,7 @@ float cast_global_scale(ThreadPool& pool, const MatrixGroup& group,
   float largest_global_scale = 0;
   for (const NamedMatrix& matrix : group.members) {
     const MatrixView& view = matrix.view;
-    const std::array<bool, 256> suspicious = suspicious_scales(view);
+    const int suspicious = first_suspicious_scale(view);
     for (std::int64_t begin = 0, end = 0; begin < view.rows; begin = end) {
       end = piece_end(view, begin, view.rows, kScanValues);
       pool.parallel_for(end - begin, kRowsAtATime,

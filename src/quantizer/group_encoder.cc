@@ -1,6 +1,7 @@
 #include "quantizer/group_encoder.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -44,7 +45,6 @@ struct GroupEncoder::Impl {
   template <class Params>
   void run(const Params& params);
   float amax_of(const MatrixView& rows);
-  void decode(const MatrixView& rows, std::vector<float>& out);
   float global_scale_of_values(const RowsReadCallback& rows_read);
   void start_rows(std::int64_t rows);
   void finish_rows(const NamedMatrix& matrix, std::int64_t begin, ErrorTally& tally);
@@ -52,19 +52,20 @@ struct GroupEncoder::Impl {
             std::uint8_t* block_scales, ErrorTally& tally);
   void encode_values(const NamedMatrix& matrix, std::int64_t begin, std::int64_t end,
                      std::uint8_t* codes, std::uint8_t* block_scales, ErrorTally& tally);
-  void measure(const MatrixView& source, const std::uint8_t* block_scales);
+  void measure(const MatrixView& source, const std::uint8_t* codes,
+               const std::uint8_t* block_scales);
 
   Backend& backend;
   ThreadPool& pool;
   const MatrixGroup group;
   const EncodingOptions options;
-  float global_scale = 1;
-  std::vector<Fp4Caster> casters;  // of the members; empty: they are encoded from values
+  std::optional<ErrorMeter> meter;  // knows the global scale
+  std::vector<Fp4Caster> casters;   // of the members; empty: they are encoded from values
 
   DeviceBuffer workspace;
   std::vector<RowScratch> scratch;      // of each thread
   std::vector<ErrorTally> row_tallies;  // of the rows of a chunk
-  std::vector<float> values, decoded;   // a chunk
+  std::vector<float> values;            // of a chunk that was FP8
 };
 
 template <class Body>
@@ -92,11 +93,6 @@ float GroupEncoder::Impl::amax_of(const MatrixView& rows) {
   float amax = 0;
   run(AmaxParams{rows, &amax});
   return amax;
-}
-
-void GroupEncoder::Impl::decode(const MatrixView& rows, std::vector<float>& out) {
-  out.resize(static_cast<std::size_t>(rows.rows * rows.cols));
-  run(DequantizeParams{rows, f32_matrix(out.data(), rows.rows, rows.cols)});
 }
 
 float GroupEncoder::Impl::global_scale_of_values(const RowsReadCallback& rows_read) {
@@ -149,11 +145,14 @@ void GroupEncoder::Impl::cast(int member_idx, std::int64_t begin, std::int64_t e
 void GroupEncoder::Impl::encode_values(const NamedMatrix& matrix, std::int64_t begin,
                                        std::int64_t end, std::uint8_t* codes,
                                        std::uint8_t* block_scales, ErrorTally& tally) {
+  float global_scale = meter->global_scale();
   QuantizeParams p;
   p.x = rows_of(matrix.view, begin, end);
   if (is_quantized(p.x.format)) {
-    decode(p.x, values);
-    p.x = f32_matrix(values.data(), p.x.rows, p.x.cols);
+    values.resize(static_cast<std::size_t>(p.x.rows * p.x.cols));
+    const MutableMatrixView decoded = f32_matrix(values.data(), p.x.rows, p.x.cols);
+    run(DequantizeParams{p.x, decoded});
+    p.x = decoded;
   }
   p.out.data = codes;
   p.out.format = Format::kNvfp4;
@@ -168,25 +167,24 @@ void GroupEncoder::Impl::encode_values(const NamedMatrix& matrix, std::int64_t b
   p.four_over_six = options.four_over_six;
   p.static_global_scales = &global_scale;
   run(p);
-  decode(p.out, decoded);
   start_rows(p.x.rows);
-  measure(p.x, block_scales);
+  measure(p.x, codes, block_scales);
   finish_rows(matrix, begin, tally);
   if (is_packed(matrix.view.format)) {
     tally.reencoded_blocks += p.x.rows * (p.x.cols / kNvfp4QuantBlock);
   }
 }
 
-// Rows of a source that is not quantised against `decoded`, into their tallies.
-void GroupEncoder::Impl::measure(const MatrixView& source, const std::uint8_t* block_scales) {
-  const ErrorKernels& kernels = error_kernels();
+// Rows of a source that is not quantised, into their tallies.
+void GroupEncoder::Impl::measure(const MatrixView& source, const std::uint8_t* codes,
+                                 const std::uint8_t* block_scales) {
   const std::int64_t num_blocks = source.cols / kNvfp4QuantBlock;
   for_each_row(source.rows, [&](std::int64_t row, std::size_t thread_idx) {
     RowScratch& mine = scratch[thread_idx];
     decode_matrix_row(source, row, mine.values.data());
-    add_block_errors(kernels, mine.values.data(), decoded.data() + row * source.cols,
-                     block_scales + row * num_blocks, global_scale, num_blocks, 0,
-                     mine.errors.data(), row_tallies[static_cast<std::size_t>(row)]);
+    meter->add_blocks(mine.values.data(), codes + row * num_blocks * kNvfp4BlockBytes,
+                      block_scales + row * num_blocks, 0, num_blocks, mine.errors.data(),
+                      row_tallies[static_cast<std::size_t>(row)]);
   });
 }
 
@@ -198,18 +196,18 @@ GroupEncoder::GroupEncoder(Backend& backend, ThreadPool& pool, MatrixGroup group
   impl_->scratch.assign(static_cast<std::size_t>(pool.num_threads()),
                         RowScratch(impl_->group.members[0].view.cols));
   if (!can_cast(impl_->group)) {
-    impl_->global_scale = impl_->global_scale_of_values(rows_read);
+    impl_->meter.emplace(impl_->global_scale_of_values(rows_read));
     return;
   }
-  impl_->global_scale = cast_global_scale(pool, impl_->group, rows_read);
+  impl_->meter.emplace(cast_global_scale(pool, impl_->group, rows_read));
   for (const NamedMatrix& matrix : impl_->group.members) {
-    impl_->casters.emplace_back(matrix.view, impl_->global_scale, options.rounding);
+    impl_->casters.emplace_back(matrix.view, *impl_->meter, options.rounding);
   }
 }
 
 GroupEncoder::~GroupEncoder() = default;
 
-float GroupEncoder::global_scale() const { return impl_->global_scale; }
+float GroupEncoder::global_scale() const { return impl_->meter->global_scale(); }
 
 void GroupEncoder::encode(int member_idx, std::int64_t begin, std::int64_t end, std::uint8_t* codes,
                           std::uint8_t* block_scales, ErrorTally& tally) {

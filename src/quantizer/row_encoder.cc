@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "numerics/nvfp4.h"
 #include "tensor/matrix_codec.h"
@@ -13,20 +14,6 @@ namespace {
 // Past these a block's wanted scale, amax / (6 g), rounds to no E4M3 number of its size.
 constexpr float kLargestWantedScale = 464.0f;         // half a step above 448
 constexpr float kUnderflowingWantedScale = 0x1p-10f;  // half of the smallest; the tie goes to 0
-
-// Counts what one block lost besides its sums.
-void count_limits(const BlockErrors& errors, const float* x, std::uint8_t block_scale,
-                  float global_scale, ErrorTally& row) {
-  if (!(errors.source_amax > 0)) return;
-  const float wanted = errors.source_amax / (kE2m1Max * global_scale);
-  row.scales_too_large += wanted > kLargestWantedScale ? 1 : 0;
-  row.scales_too_small += wanted <= kUnderflowingWantedScale ? 1 : 0;
-  row.zeroed_blocks += errors.decoded_amax == 0 ? 1 : 0;
-  const float limit = 7.0f * nvfp4_divisor(block_scale, global_scale);
-  if (!(limit > 0 && errors.source_amax > limit)) return;
-  row.saturated_values +=
-      std::count_if(x, x + kNvfp4QuantBlock, [&](float value) { return std::fabs(value) > limit; });
-}
 
 // The product spares most blocks the division; its slack leaves the decision to the quotient.
 void note_worst(const BlockErrors& errors, std::int64_t quant_block, ErrorTally& row) {
@@ -54,25 +41,60 @@ bool has_nonzero_code(const std::uint8_t* codes, std::int64_t num_bytes) {
   return (bits & kMagnitudeBits) != 0;
 }
 
-void add_block_errors(const ErrorKernels& kernels, const float* x, const float* decoded,
-                      const std::uint8_t* block_scales, float global_scale, std::int64_t num_blocks,
-                      std::int64_t first_block, BlockErrors* errors, ErrorTally& row) {
-  kernels.block_errors(x, decoded, num_blocks, errors);
+ErrorMeter::ErrorMeter(float global_scale)
+    : global_scale_(global_scale),
+      kernels_(error_kernels()),
+      // A little inside, so that rounding does not matter.
+      smallest_amax_(kUnderflowingWantedScale * 1.01f * kE2m1Max * global_scale),
+      largest_amax_(kLargestWantedScale * 0.99f * kE2m1Max * global_scale) {
+  // Among subnormals rounding is not little: look at every block.
+  if (!(smallest_amax_ >= std::numeric_limits<float>::min())) {
+    smallest_amax_ = std::numeric_limits<float>::infinity();
+  }
+  for (std::size_t code = 0; code < largest_values_.size(); ++code) {
+    largest_values_[code] = 7.0f * nvfp4_divisor(static_cast<std::uint8_t>(code), global_scale);
+  }
+}
+
+// What one block lost besides its sums; few blocks come here.
+void ErrorMeter::count_limits(const float* x, float amax, const std::uint8_t* codes,
+                              std::uint8_t block_scale, ErrorTally& row) const {
+  if (!(amax > 0)) return;
+  const float wanted = amax / (kE2m1Max * global_scale_);
+  row.scales_too_large += wanted > kLargestWantedScale ? 1 : 0;
+  row.scales_too_small += wanted <= kUnderflowingWantedScale ? 1 : 0;
+  row.zeroed_blocks += block_scale == 0 || !has_nonzero_code(codes, kNvfp4BlockBytes) ? 1 : 0;
+  const float limit = largest_values_[block_scale];
+  if (!(limit > 0)) return;
+  row.saturated_values +=
+      std::count_if(x, x + kNvfp4QuantBlock, [&](float value) { return std::fabs(value) > limit; });
+}
+
+void ErrorMeter::add_blocks(const float* x, const std::uint8_t* codes,
+                            const std::uint8_t* block_scales, std::int64_t first_block,
+                            std::int64_t num_blocks, BlockErrors* errors, ErrorTally& row) const {
+  kernels_.block_errors(x, codes, block_scales, global_scale_, num_blocks, errors);
   for (std::int64_t b = 0; b < num_blocks; ++b) {
     const BlockErrors& block = errors[b];
     row.source_squares += block.source_squares;
     row.error_squares += block.error_squares;
     row.dot += block.dot;
     row.exact_values += block.exact_values;
-    count_limits(block, x + b * kNvfp4QuantBlock, block_scales[b], global_scale, row);
+    const float amax = block.source_amax;
+    if (!(amax > smallest_amax_ && amax < largest_amax_ &&
+          amax <= largest_values_[block_scales[b]])) {
+      count_limits(x + b * kNvfp4QuantBlock, amax, codes + b * kNvfp4BlockBytes, block_scales[b],
+                   row);
+    }
     note_worst(block, first_block + b, row);
   }
   row.values += num_blocks * kNvfp4QuantBlock;
   row.quant_blocks += num_blocks;
 }
 
-Fp4Caster::Fp4Caster(const MatrixView& matrix, float global_scale, E2m1Rounding rounding)
-    : matrix_(matrix), global_scale_(global_scale), rounding_(rounding), kernels_(error_kernels()) {
+Fp4Caster::Fp4Caster(const MatrixView& matrix, const ErrorMeter& meter, E2m1Rounding rounding)
+    : matrix_(matrix), meter_(meter), rounding_(rounding) {
+  const double global_scale = meter.global_scale();
   const bool is_mxfp4 = matrix.format == Format::kMxfp4;
   const double source_scale = is_mxfp4 ? 1.0 : static_cast<double>(*matrix.global_scales);
   for (std::size_t code = 0; code < rules_.size(); ++code) {
@@ -84,9 +106,33 @@ Fp4Caster::Fp4Caster(const MatrixView& matrix, float global_scale, E2m1Rounding 
     if (is_mxfp4) ratio = std::min(ratio, 0x1p8);
     Rule& rule = rules_[code];
     rule.block_scale = encode_e4m3(static_cast<float>(ratio));
-    rule.is_exact = decode_e4m3(rule.block_scale) * static_cast<double>(global_scale) == multiplier;
+    rule.is_exact = decode_e4m3(rule.block_scale) * global_scale == multiplier;
     rule.code_weight = multiplier * multiplier / 4;
   }
+}
+
+// Block scales and weights of a row whose scales cover kBlocksPerScale blocks each. Returns whether
+// all of its blocks can be cast.
+template <int kBlocksPerScale>
+bool Fp4Caster::apply_rules(const std::uint8_t* scales, std::int64_t num_blocks,
+                            std::uint8_t* block_scales, double* weights) const {
+  const auto apply = [&](const Rule& rule, std::int64_t b) {
+    block_scales[b] = rule.block_scale;
+    weights[b] = rule.code_weight;
+  };
+  bool all_exact = true;
+  std::int64_t b = 0;
+  for (; b + kBlocksPerScale <= num_blocks; b += kBlocksPerScale) {
+    const Rule& rule = rules_[scales[b / kBlocksPerScale]];
+    all_exact &= rule.is_exact;
+    for (int i = 0; i < kBlocksPerScale; ++i) apply(rule, b + i);
+  }
+  if (b < num_blocks) {  // half an MXFP4 block
+    const Rule& rule = rules_[scales[b / kBlocksPerScale]];
+    all_exact &= rule.is_exact;
+    apply(rule, b);
+  }
+  return all_exact;
 }
 
 void Fp4Caster::cast_row(std::int64_t row_idx, std::uint8_t* codes, std::uint8_t* block_scales,
@@ -99,15 +145,9 @@ void Fp4Caster::cast_row(std::int64_t row_idx, std::uint8_t* codes, std::uint8_t
       static_cast<const std::uint8_t*>(matrix_.block_scales) + row_idx * matrix_.scale_stride;
   std::memcpy(codes, source, static_cast<std::size_t>(matrix_.cols / 2));
   double* const weights = scratch.weights.data();
-  bool all_exact = true;
-  for (std::int64_t b = 0, i = 0; b < num_blocks; ++i) {
-    const Rule& rule = rules_[scales[i]];
-    all_exact &= rule.is_exact;
-    for (const std::int64_t end = std::min(b + blocks_per_scale, num_blocks); b < end; ++b) {
-      block_scales[b] = rule.block_scale;
-      weights[b] = rule.code_weight;
-    }
-  }
+  const bool all_exact = blocks_per_scale == 2
+                             ? apply_rules<2>(scales, num_blocks, block_scales, weights)
+                             : apply_rules<1>(scales, num_blocks, block_scales, weights);
   std::int64_t num_cast = num_blocks;
   if (!all_exact) {
     for (std::int64_t b = 0; b < num_blocks; ++b) {
@@ -121,7 +161,7 @@ void Fp4Caster::cast_row(std::int64_t row_idx, std::uint8_t* codes, std::uint8_t
       encode_block(row_idx, b, codes + b * kNvfp4BlockBytes, block_scales[b], row);
     }
   }
-  const double squares = kernels_.code_squares(source, weights, num_blocks);
+  const double squares = meter_.kernels().code_squares(source, weights, num_blocks);
   row.source_squares += squares;
   row.dot += squares;
   row.values += num_cast * kNvfp4QuantBlock;
@@ -132,7 +172,7 @@ void Fp4Caster::cast_row(std::int64_t row_idx, std::uint8_t* codes, std::uint8_t
 
 void Fp4Caster::encode_block(std::int64_t row_idx, std::int64_t quant_block, std::uint8_t* codes,
                              std::uint8_t& block_scale, ErrorTally& row) const {
-  float x[kNvfp4QuantBlock], decoded[kNvfp4QuantBlock];
+  float x[kNvfp4QuantBlock];
   MatrixView block = matrix_;  // of one row and one quant block
   const std::int64_t first_col = quant_block * kNvfp4QuantBlock;
   block.cols = kNvfp4QuantBlock;
@@ -142,13 +182,10 @@ void Fp4Caster::encode_block(std::int64_t row_idx, std::int64_t quant_block, std
   decode_matrix_row(block, row_idx, x);
   // Under the smallest scale something is left of a block that would be zeros under 0.
   block_scale =
-      std::max(nvfp4_block_scale(amax(x, kNvfp4QuantBlock), global_scale_), kSmallestScale);
-  encode_nvfp4_codes(x, block_scale, global_scale_, codes, rounding_);
-  for (int i = 0; i < kNvfp4QuantBlock; ++i) {
-    decoded[i] = decode_nvfp4(unpack_e2m1(codes, i), block_scale, global_scale_);
-  }
+      std::max(nvfp4_block_scale(amax(x, kNvfp4QuantBlock), meter_.global_scale()), kSmallestScale);
+  encode_nvfp4_codes(x, block_scale, meter_.global_scale(), codes, rounding_);
   BlockErrors errors;
-  add_block_errors(kernels_, x, decoded, &block_scale, global_scale_, 1, quant_block, &errors, row);
+  meter_.add_blocks(x, codes, &block_scale, quant_block, 1, &errors, row);
   ++row.reencoded_blocks;
 }
 

@@ -23,18 +23,36 @@ struct RowScratch {
   std::vector<BlockErrors> errors;  // [cols / 16]
 };
 
-// Adds to `row` what NVFP4 blocks cost: x and decoded [16 * num_blocks], their block scales
-// [num_blocks] under `global_scale`, the first of them number `first_block` of its row. errors
-// [num_blocks] is scratch.
-void add_block_errors(const ErrorKernels& kernels, const float* x, const float* decoded,
-                      const std::uint8_t* block_scales, float global_scale, std::int64_t num_blocks,
-                      std::int64_t first_block, BlockErrors* errors, ErrorTally& row);
+// What values lost in NVFP4 under one global scale.
+class ErrorMeter {
+ public:
+  explicit ErrorMeter(float global_scale);
+
+  // Adds to `row` what blocks of it cost: x [16 * num_blocks], their codes [8 * num_blocks] and
+  // block scales [num_blocks], the first of them number `first_block` of the row. errors
+  // [num_blocks] is scratch.
+  void add_blocks(const float* x, const std::uint8_t* codes, const std::uint8_t* block_scales,
+                  std::int64_t first_block, std::int64_t num_blocks, BlockErrors* errors,
+                  ErrorTally& row) const;
+  const ErrorKernels& kernels() const { return kernels_; }
+  float global_scale() const { return global_scale_; }
+
+ private:
+  void count_limits(const float* x, float amax, const std::uint8_t* codes, std::uint8_t block_scale,
+                    ErrorTally& row) const;
+
+  float global_scale_;
+  const ErrorKernels& kernels_;
+  std::array<float, 256> largest_values_;  // of a block by its scale, before values saturate
+  float smallest_amax_, largest_amax_;     // between them block scales surely lie in range
+};
 
 // Rows of an MXFP4 or NVFP4 matrix under a new global scale, by the rule of GroupEncoder. Matrices
 // hold no scale that is NaN and no value that is infinite.
 class Fp4Caster {
  public:
-  Fp4Caster(const MatrixView& matrix, float global_scale, E2m1Rounding rounding);
+  // `meter`, which has the new global scale, must outlive the caster.
+  Fp4Caster(const MatrixView& matrix, const ErrorMeter& meter, E2m1Rounding rounding);
 
   // Row `row_idx` into codes [cols / 2] and block_scales [cols / 16]; adds to `row`.
   void cast_row(std::int64_t row_idx, std::uint8_t* codes, std::uint8_t* block_scales,
@@ -48,13 +66,15 @@ class Fp4Caster {
     bool is_exact = false;         // block_scale * global_scale is the multiplier
   };
 
+  template <int kBlocksPerScale>
+  bool apply_rules(const std::uint8_t* scales, std::int64_t num_blocks, std::uint8_t* block_scales,
+                   double* weights) const;
   void encode_block(std::int64_t row_idx, std::int64_t quant_block, std::uint8_t* codes,
                     std::uint8_t& block_scale, ErrorTally& row) const;
 
   MatrixView matrix_;
-  float global_scale_;
+  const ErrorMeter& meter_;
   E2m1Rounding rounding_;
-  const ErrorKernels& kernels_;
   std::array<Rule, 256> rules_;
 };
 
