@@ -74,13 +74,13 @@ std::string spell(std::string_view pattern) {
 
 TEST(ChatEncode, TextsAreThoseOfTheProtocol) {
   const auto protocol = nlohmann::json::parse(read_chat_file("protocol.json"));
-  EXPECT_EQ(kToolsHead, protocol.at("tools_head"));
-  EXPECT_EQ(kToolsTail, protocol.at("tools_tail"));
-  EXPECT_EQ(kResponseHead, protocol.at("response_head"));
-  EXPECT_EQ(kEffortAbsolute, protocol.at("effort_absolute"));
-  EXPECT_EQ(kEffortBeyond, protocol.at("effort_beyond"));
-  EXPECT_EQ(kDsmlMark, protocol.at("dsml"));
-  EXPECT_EQ(kReminderMark, protocol.at("latest_reminder"));
+  EXPECT_EQ(kToolsHead, protocol.at("tools_head").get<std::string>());
+  EXPECT_EQ(kToolsTail, protocol.at("tools_tail").get<std::string>());
+  EXPECT_EQ(kResponseHead, protocol.at("response_head").get<std::string>());
+  EXPECT_EQ(kEffortAbsolute, protocol.at("effort_absolute").get<std::string>());
+  EXPECT_EQ(kEffortBeyond, protocol.at("effort_beyond").get<std::string>());
+  EXPECT_EQ(kDsmlMark, protocol.at("dsml").get<std::string>());
+  EXPECT_EQ(kReminderMark, protocol.at("latest_reminder").get<std::string>());
   ASSERT_EQ(protocol.at("tasks").size(), 6u);
   for (const auto& [task, mark] : protocol.at("tasks").items()) {
     const std::string tail = encode_tail(R"({"messages": [{"role": "system", "task": ")" + task +

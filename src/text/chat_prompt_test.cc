@@ -13,12 +13,12 @@ namespace {
 TEST(ChatPrompt, MarksAreThoseOfTheProtocol) {
   const auto protocol =
       nlohmann::json::parse(read_text_file(source_dir() / "tests/data/chat/protocol.json"));
-  EXPECT_EQ(kBosMark, protocol.at("bos"));
-  EXPECT_EQ(kEosMark, protocol.at("eos"));
-  EXPECT_EQ(kUserMark, protocol.at("user"));
-  EXPECT_EQ(kAssistantMark, protocol.at("assistant"));
-  EXPECT_EQ(kThinkMark, protocol.at("think"));
-  EXPECT_EQ(kEndThinkMark, protocol.at("end_think"));
+  EXPECT_EQ(kBosMark, protocol.at("bos").get<std::string>());
+  EXPECT_EQ(kEosMark, protocol.at("eos").get<std::string>());
+  EXPECT_EQ(kUserMark, protocol.at("user").get<std::string>());
+  EXPECT_EQ(kAssistantMark, protocol.at("assistant").get<std::string>());
+  EXPECT_EQ(kThinkMark, protocol.at("think").get<std::string>());
+  EXPECT_EQ(kEndThinkMark, protocol.at("end_think").get<std::string>());
 }
 
 // Whether `message` is no more than a text of this role.
@@ -66,7 +66,8 @@ TEST(ChatPrompt, PromptsThatNanoWasMeasuredWith) {
         .user = user, .system = system, .thinking = prompt.ends_with(kThinkMark)};
     EXPECT_EQ(render_single_turn(turn), prompt);
     EXPECT_EQ(encode_single_turn(tokenizer, turn), c.at("prompt_ids").get<std::vector<TokenId>>());
-    EXPECT_EQ(tokenizer.decode(c.at("greedy_ids").get<std::vector<TokenId>>()), c.at("text"));
+    EXPECT_EQ(tokenizer.decode(c.at("greedy_ids").get<std::vector<TokenId>>()),
+              c.at("text").get<std::string>());
   }
 }
 
