@@ -66,6 +66,7 @@ class CpuBackend final : public HostBackend {
   std::int64_t workspace_bytes(const SamplingParams& p) const override;
 
  protected:
+  using AllOps::compute;
   void compute(const QuantizeParams& p, const OpContext& context) override;
   void compute(const SwigluQuantizeParams& p, const OpContext& context) override;
   void compute(const AmaxParams& p, const OpContext& context) override;

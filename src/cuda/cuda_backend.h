@@ -46,6 +46,7 @@ class CudaBackend final : public Backend {
   std::int64_t packed_bytes(const ExpertPackParams& p) const override;
 
  private:
+  using AllOps::compute;
   void compute(const QuantizeParams& p, const OpContext& context) override;
   void compute(const SwigluQuantizeParams& p, const OpContext& context) override;
   void compute(const ExpertPackParams& p, const OpContext& context) override;

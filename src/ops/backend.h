@@ -61,6 +61,10 @@ class OpSet : public OpImplementation<Params>... {
   using OpImplementation<Params>::supports...;
   using OpImplementation<Params>::workspace_bytes...;
   using OpImplementation<Params>::run...;
+
+ protected:
+  // Named again in each backend: those that it leaves out would be hidden, and clang warns of it.
+  using OpImplementation<Params>::compute...;
 };
 
 using AllOps =

@@ -17,6 +17,7 @@ class ReferenceBackend : public HostBackend {
  protected:
   // One file an op family: linear.cc, attention.cc, ... Scratch is small and allocated where it is
   // needed: the one liberty taken with the rule that an op allocates nothing.
+  using AllOps::compute;
   void compute(const QuantizeParams& p, const OpContext& context) override;
   void compute(const SwigluQuantizeParams& p, const OpContext& context) override;
   void compute(const AmaxParams& p, const OpContext& context) override;
