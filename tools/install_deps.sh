@@ -67,7 +67,10 @@ have_pip() {
   have python3 && python3 -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("pip"))'
 }
 
-have_clang_format() { have clang-format-14 || have clang-format; }
+# tools/lint.sh takes no other version; Ubuntu's clang-format is 18.
+have_clang_format() {
+  have clang-format-14 || { have clang-format && [[ $(clang-format --version) == *"version 14."* ]]; }
+}
 
 # Fills `missing` with package names.
 find_missing() {
@@ -84,7 +87,7 @@ find_missing() {
   fi
   if ((with_dev)); then
     have clang++ || missing+=(clang)
-    have_clang_format || missing+=(clang-format)
+    have_clang_format || missing+=(clang-format-14)
   fi
   if ((with_fuzz)); then
     have clang++-14 || missing+=(clang-14)  # the preset's compiler

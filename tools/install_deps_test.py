@@ -177,10 +177,18 @@ class InstallDepsTest(unittest.TestCase):
 
     def test_dev_adds_the_second_compiler_and_the_formatter(self):
         result = self.machine.run("--dev", "--dry-run")
-        self.assertIn("missing: clang clang-format\n", result.stdout)
+        self.assertIn("missing: clang clang-format-14\n", result.stdout)
         self.machine.stub("clang++", "exit 0")
         self.machine.stub("clang-format-14", "exit 0")
         self.assertEqual(self.machine.run("--dev", "--dry-run").stdout, "")
+
+    def test_another_version_of_the_formatter_is_not_the_one_that_lint_takes(self):
+        self.machine.stub("clang++", "exit 0")
+        for version, enough in [("18.1.3", False), ("14.0.6", True)]:
+            with self.subTest(version):
+                self.machine.stub("clang-format", f"echo Debian clang-format version {version}")
+                missing = "missing: clang-format-14" in self.machine.run("--dev", "--dry-run").stdout
+                self.assertEqual(missing, not enough)
 
     def test_fuzz_adds_the_compiler_of_the_preset_and_its_runtime(self):
         result = self.machine.run("--fuzz", "--dry-run")
