@@ -6,11 +6,9 @@
 
 #include "numerics/nvfp4.h"
 
-// As the CPU backend: on x86 from AVX2 on. Below 32 bytes a register the plain form does.
+// The targets of the CPU backend. Below 32 bytes a register the plain form does.
 #define HWY_COMPILE_ALL_ATTAINABLE
-#define HWY_DISABLED_TARGETS                                                           \
-  (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_WASM | \
-   HWY_WASM_EMU256 | HWY_RVV | HWY_PPC8)
+#define HWY_DISABLED_TARGETS (~(HWY_AVX3 | HWY_AVX2 | HWY_NEON | HWY_EMU128 | HWY_SCALAR))
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "quantizer/error_sums.cc"
 #include <hwy/foreach_target.h>

@@ -5,19 +5,22 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "checkpoint/matrix_list.h"
 #include "quantizer/error_tally.h"
+#include "tensor/matrix_view.h"
 
 namespace dsv4 {
 
 // Matrices of one kind in one layer.
 struct ReportEntry {
   std::int64_t matrices = 0;
-  std::string sources;  // formats that the matrices came in: "BF16", or several: "FP8+MXFP4"
+  std::set<Format> sources;  // that the matrices came in
   ErrorTally tally;
 };
 
@@ -31,6 +34,7 @@ class QuantizationReport {
   void add(const NamedMatrix& matrix, const ErrorTally& tally);
 
   const std::map<Key, ReportEntry>& entries() const { return entries_; }
+  std::vector<MatrixKind> kinds() const;  // that have an entry, each once
   // Over all layers of a kind, or over everything.
   ReportEntry total(MatrixKind kind) const;
   ReportEntry total() const;
@@ -39,15 +43,16 @@ class QuantizationReport {
   std::map<Key, ReportEntry> entries_;
 };
 
-// {"total": {...}, "kinds": [{"kind", ..., "layers": [{"layer", ...}]}]}; nothing in it depends on
+// {"total": {...}, "kinds": [{"kind", ..., "layers": [{"layer", ...}]}]}. Every entry has its
+// matrices, sources, derived figures and the members of its tally's JSON. Nothing in it depends on
 // the machine or the time, so that two runs give the same bytes. Callers add members of their own.
 nlohmann::ordered_json to_json(const QuantizationReport& report);
 
-// One line a kind, a total, then a sentence for whatever a user must know (nothing lost; blocks
-// that were encoded again, zeroed or saturated; the worst block). Ends with a newline.
+// A line a kind, the total, then a sentence for whatever a user must know: that nothing was lost,
+// or the worst block, and blocks that were cast, encoded again or zeroed. Ends with a newline.
 std::string report_table(const QuantizationReport& report);
 
-// Relative RMS error by layer, a line a kind, as a complete SVG document.
+// Relative RMS error by layer, a line a kind, as a complete SVG document (report_plot.cc).
 std::string report_plot_svg(const QuantizationReport& report);
 
 }  // namespace dsv4
