@@ -86,6 +86,13 @@ void run_routed_experts(OpRunner& ops, const LayerContext& c, const ExpertWeight
     gate_up.x = ops.activations(x, precision.expert_gate_up);
   }
   ops.run(gate_up);
+  if (c.observer != nullptr) {
+    c.observer->expert_inputs(c.layer_idx, {.x = x,
+                                            .inter = inter,
+                                            .expert_offsets = b.expert_offsets,
+                                            .row_tokens = b.row_tokens,
+                                            .num_experts = num_experts});
+  }
 
   ExpertDownParams down{.x = inter,
                         .down_weights = experts.down.data(),

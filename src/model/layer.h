@@ -4,6 +4,7 @@
 
 #include "checkpoint/weights.h"
 #include "kv/kv_cache.h"
+#include "model/layer_observer.h"
 #include "model/options.h"
 #include "model/precision.h"
 #include "model/step_buffers.h"
@@ -46,6 +47,7 @@ struct LayerContext {
   KvCache& cache;
   int layer_idx = 0;                   // in the cache's schema
   const float* frequencies = nullptr;  // RoPE of this layer
+  LayerObserver* observer = nullptr;   // may be null
 };
 
 // buffers.x [tokens, h] (normalised input) -> buffers.sublayer_out; rows and states into the cache.

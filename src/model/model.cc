@@ -136,7 +136,8 @@ void Model::run_layer(KvCache& cache, const StepPlan& plan, const LayerWeights& 
       .plan = plan,
       .cache = cache,
       .layer_idx = layer_idx,
-      .frequencies = layer.compress_ratio == 0 ? rope_frequencies_ : comp_rope_frequencies_};
+      .frequencies = layer.compress_ratio == 0 ? rope_frequencies_ : comp_rope_frequencies_,
+      .observer = observer};
   const auto mix_in = [&](const HcWeights& hc, const MatrixView& norm) {
     ops.run(HcPreParams{.x = streams,
                         .copies = config().hc_copies,

@@ -13,25 +13,13 @@
 
 #include "checkpoint/weights.h"
 #include "kv/kv_cache.h"
+#include "model/layer_observer.h"
 #include "model/options.h"
 #include "model/precision.h"
 #include "model/step_buffers.h"
 #include "model/step_plan.h"
 
 namespace dsv4 {
-
-// Sees, and may replace, what flows between layers: for verification and calibration. Views are
-// device memory, valid during the call.
-class LayerObserver {
- public:
-  virtual ~LayerObserver() = default;
-  // Residual copies [tokens, hc * h] before layer `layer_idx`; what it leaves there is computed on.
-  virtual void before_layer(int layer_idx, const MutableMatrixView& streams) = 0;
-  // Sublayer outputs [tokens, h]: after the output projection; routed + shared experts.
-  virtual void after_attention(int layer_idx, const MatrixView& out) = 0;
-  virtual void after_experts(int layer_idx, const MatrixView& out) = 0;
-  virtual void after_layer(int layer_idx, const MatrixView& streams) = 0;
-};
 
 struct StepBatch {
   std::span<const std::int32_t> token_ids;    // [tokens], sequence after sequence

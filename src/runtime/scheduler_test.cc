@@ -22,9 +22,6 @@ class StepWatcher : public LayerObserver {
       throw std::runtime_error("injected fault");
     }
   }
-  void after_attention(int, const MatrixView&) override {}
-  void after_experts(int, const MatrixView&) override {}
-  void after_layer(int, const MatrixView&) override {}
 
   std::vector<std::int64_t> step_tokens;
   std::int64_t failing_step = 0;  // from 1; 0: none
