@@ -1,0 +1,54 @@
+// evaluation.h: what a model can do before and after quantisation: answers by kind and perplexity,
+// side by side. How they are measured: runtime/evaluate.h and perplexity.h.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dsv4/types.h"
+#include "runtime/evaluate.h"
+#include "runtime/question_file.h"
+
+namespace dsv4 {
+
+struct EvaluationOptions {
+  std::vector<Question> questions;  // empty: none are asked
+  std::optional<std::string> text;  // none: no perplexity
+  std::int64_t window = 1024;       // tokens, of perplexity
+  std::string device = "cpu";
+  int num_threads = 0;  // 0: all cores of the affinity mask
+  LoadProgressCallback load_progress;
+  // Questions or tokens done of all; `what` names the model and the work. May throw.
+  std::function<void(std::string_view what, std::int64_t done, std::int64_t total)> progress;
+};
+
+// One model in one activation mode.
+struct EvaluatedRun {
+  std::string model;               // "source", "result"
+  std::string activations;         // "a16", "a4"
+  bool has_static_scales = false;  // of a4: the checkpoint's input scales, else made for each row
+  std::vector<KindScore> answers;  // in the order of the kinds
+  std::optional<double> perplexity;
+};
+
+// Measures a model's directory in a16, and in a4 as well if its experts are NVFP4. Throws what
+// opening a model, evaluate and measure_perplexity throw.
+std::vector<EvaluatedRun> evaluate_model(const std::filesystem::path& dir, std::string_view name,
+                                         const EvaluationOptions& options);
+
+// [{"model", "activations", "scales": "static" or "dynamic" (of a4), "perplexity", "correct",
+// "total", "kinds": [{"kind", "correct", "total"}]}], without what was not asked for.
+nlohmann::ordered_json to_json(std::span<const EvaluatedRun> runs);
+
+// A column a run, a line a kind, their sum, perplexity. Ends with a newline. All runs were asked
+// the same.
+std::string evaluation_table(std::span<const EvaluatedRun> runs);
+
+}  // namespace dsv4
