@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <future>
+#include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -29,24 +30,29 @@ cudaStream_t cuda_stream(const OwnedStream& stream) {
 class StreamGate {
  public:
   explicit StreamGate(cudaStream_t stream) {
-    const auto wait = [](void* gate) { static_cast<StreamGate*>(gate)->passed_.wait(); };
-    check_cuda(cudaLaunchHostFunc(stream, wait, this), "close a gate");
-    stream_ = stream;
+    using Opened = std::future<void>;
+    const auto wait = [](void* opened) {
+      std::unique_ptr<Opened>(static_cast<Opened*>(opened))->wait();
+    };
+    check_cuda(cudaLaunchHostFunc(stream, wait, new Opened(opened_.get_future())), "close a gate");
   }
-  ~StreamGate() {
-    open();
-    cudaStreamSynchronize(stream_);
-  }
+  ~StreamGate() { open(); }
   void open() {
     if (!std::exchange(is_open_, true)) opened_.set_value();
   }
 
  private:
-  cudaStream_t stream_ = nullptr;
   bool is_open_ = false;
   std::promise<void> opened_;
-  std::shared_future<void> passed_ = opened_.get_future().share();
 };
+
+// Late enough that a call which ought to wait for the gate, and does not, has returned before.
+std::future<void> open_later(StreamGate& gate) {
+  return std::async(std::launch::async, [&gate] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    gate.open();
+  });
+}
 
 std::vector<std::uint8_t> counting_bytes(std::size_t count) {
   std::vector<std::uint8_t> bytes(count);
@@ -147,10 +153,7 @@ TEST_F(CudaBackendTest, FreedMemoryIsNotUsedAgainWhileQueuedWorkMayTouchIt) {
     freed = old.data();
     backend().fill(old.data(), 0x11, kBytes, closed->get());
   }
-  const auto opened = std::async(std::launch::async, [&gate] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    gate.open();
-  });
+  const auto opened = open_later(gate);
   const DeviceBuffer fresh = backend().allocate(kBytes);
   EXPECT_EQ(fresh.data(), freed) << "the test needs the same memory";
   backend().fill(fresh.data(), 0x22, kBytes, open->get());
@@ -269,10 +272,30 @@ TEST_F(CudaBackendTest, AHeldStreamStandsStillAndOthersDoNot) {
   EXPECT_EQ(after, 2);
 }
 
+// Another stream shows what the host has waited for.
+TEST_F(CudaBackendTest, TheHostWaitsForAnEventBehindAGate) {
+  const auto closed = backend().create_stream(), open = backend().create_stream();
+  const auto event = backend().create_event();
+  const DeviceBuffer buffer = backend().allocate(1);
+  backend().fill(buffer.data(), 1, 1, {});
+  backend().synchronize({});
+  StreamGate gate(cuda_stream(*closed));
+  backend().fill(buffer.data(), 2, 1, closed->get());
+  event->record(closed->get());
+  const auto opened = open_later(gate);
+  event->synchronize();
+  std::uint8_t got = 0;
+  backend().copy_to_host(&got, buffer.data(), 1, open->get());
+  backend().synchronize(open->get());
+  EXPECT_EQ(got, 2);
+}
+
+// No gate here: under compute-sanitizer the destruction of a stream waits for its work.
 TEST_F(CudaBackendTest, AStreamThatIsDestroyedFinishesItsWork) {
   constexpr std::int64_t kBytes = 64 << 20;
   const DeviceBuffer buffer = backend().allocate(kBytes);
   const auto event = backend().create_event();
+  std::vector<std::uint8_t> got(kBytes);
   {
     const auto stream = backend().create_stream();
     for (int i = 0; i < 100; ++i) {
@@ -281,7 +304,6 @@ TEST_F(CudaBackendTest, AStreamThatIsDestroyedFinishesItsWork) {
     event->record(stream->get());
   }
   event->synchronize();
-  std::vector<std::uint8_t> got(kBytes);
   backend().copy_to_host(got.data(), buffer.data(), kBytes, {});
   backend().synchronize({});
   EXPECT_EQ(std::count(got.begin(), got.end(), 99), kBytes);
