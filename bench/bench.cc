@@ -38,13 +38,16 @@ bool Bench::wants(const Benchmark& benchmark) const {
 }
 
 void Bench::begin() {
-  fmt::print("{} threads; read ceiling {:.1f} GB/s, FMA ceiling {:.0f} GFLOP/s at the start\n",
-             backend_.num_threads(), ceilings_.read_bytes_per_second() * 1e-9,
-             ceilings_.fma_flops_per_second() * 1e-9);
-  fmt::print("{:<12} {:<14} {:<10} {:>5} {:>11} {:>8} {:>9} {:>9} {:>9} {:>8} {:>8}\n", "op",
-             "shape", "format", "M", "us", "GB/s", "of read", "GFLOP/s", "of FMA", "spread",
+  fmt::print(
+      "{} threads; ceilings at the start: read {:.1f} GB/s, copy {:.1f} GB/s, FMA {:.0f} GFLOP/s\n",
+      backend_.num_threads(), ceilings_.read_bytes_per_second() * 1e-9,
+      ceilings_.copy_bytes_per_second() * 1e-9, ceilings_.fma_flops_per_second() * 1e-9);
+  fmt::print("{:<12} {:<14} {:<10} {:>5} {:>11} {:>8} {:>6} {:<6} {:>9} {:>9} {:>8} {:>8}\n", "op",
+             "shape", "format", "M", "us", "GB/s", "of", "memory", "GFLOP/s", "of FMA", "spread",
              "x ref");
-  csv_ = "op,shape,format,m,threads,us,gb_per_s,read_share,gflop_per_s,fma_share,spread,x_ref\n";
+  csv_ =
+      "op,shape,format,m,threads,us,gb_per_s,memory,memory_share,gflop_per_s,fma_share,spread,"
+      "x_ref\n";
 }
 
 void Bench::run(const Benchmark& benchmark) {
@@ -57,9 +60,10 @@ void Bench::run(const Benchmark& benchmark) {
   }
   // Long enough a round that the clock and one interruption do not matter, at least two calls.
   std::int64_t call_idx = 0;
-  std::vector<double> times, read_shares, fma_shares;
+  std::vector<double> times, memory_shares, fma_shares;
   for (int round = 0; round < options_.rounds; ++round) {
-    const double read = ceilings_.read_bytes_per_second();
+    const double memory = benchmark.memory_bytes_per_second ? benchmark.memory_bytes_per_second()
+                                                            : ceilings_.read_bytes_per_second();
     const double fma = ceilings_.fma_flops_per_second();
     std::vector<double> calls;
     double total = 0;
@@ -69,7 +73,7 @@ void Bench::run(const Benchmark& benchmark) {
       total += calls.back();
     }
     times.push_back(median(calls));
-    read_shares.push_back(benchmark.bytes / times.back() / read);
+    memory_shares.push_back(benchmark.bytes / times.back() / memory);
     fma_shares.push_back(benchmark.flops / times.back() / fma);
   }
   const double seconds = median(times);
@@ -79,18 +83,18 @@ void Bench::run(const Benchmark& benchmark) {
       benchmark.reference_seconds > 0 ? fmt::format("{:.1f}", benchmark.reference_seconds / seconds)
                                       : std::string();
   fmt::print(
-      "{:<12} {:<14} {:<10} {:>5} {:>11.1f} {:>8.2f} {:>8.0f}% {:>9.1f} {:>8.0f}% {:>7.0f}% "
+      "{:<12} {:<14} {:<10} {:>5} {:>11.1f} {:>8.2f} {:>5.0f}% {:<6} {:>9.1f} {:>8.0f}% {:>7.0f}% "
       "{:>8}\n",
       benchmark.op, benchmark.shape, benchmark.format, benchmark.m, seconds * 1e6,
-      benchmark.bytes / seconds * 1e-9, 100 * median(read_shares), benchmark.flops / seconds * 1e-9,
-      100 * median(fma_shares), 100 * spread, times_reference);
+      benchmark.bytes / seconds * 1e-9, 100 * median(memory_shares), benchmark.memory,
+      benchmark.flops / seconds * 1e-9, 100 * median(fma_shares), 100 * spread, times_reference);
   std::fflush(stdout);
   ++num_rows_;
-  csv_ +=
-      fmt::format("{},{},{},{},{},{:.2f},{:.3f},{:.4f},{:.2f},{:.4f},{:.3f},{}\n", benchmark.op,
-                  benchmark.shape, benchmark.format, benchmark.m, backend_.num_threads(),
-                  seconds * 1e6, benchmark.bytes / seconds * 1e-9, median(read_shares),
-                  benchmark.flops / seconds * 1e-9, median(fma_shares), spread, times_reference);
+  csv_ += fmt::format("{},{},{},{},{},{:.2f},{:.3f},{},{:.4f},{:.2f},{:.4f},{:.3f},{}\n",
+                      benchmark.op, benchmark.shape, benchmark.format, benchmark.m,
+                      backend_.num_threads(), seconds * 1e6, benchmark.bytes / seconds * 1e-9,
+                      benchmark.memory, median(memory_shares), benchmark.flops / seconds * 1e-9,
+                      median(fma_shares), spread, times_reference);
 }
 
 void Bench::finish() { write_csv(num_rows_, options_.filter, options_.csv_path, csv_); }

@@ -6,10 +6,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "cpu/cpu_backend.h"
+#include "tensor/buffer.h"
 
 namespace dsv4::bench {
 
@@ -27,14 +29,16 @@ struct BenchOptions {
 class Ceilings {
  public:
   explicit Ceilings(const BenchOptions& options);
-  double read_bytes_per_second();  // over the whole buffer
+  double read_bytes_per_second();                               // over the whole buffer
+  double read_bytes_per_second(std::span<const float> values);  // over these
+  double copy_bytes_per_second();  // from one half to the other: bytes read and written
   double fma_flops_per_second();   // independent FMAs on registers, a multiply-add is two
 
  private:
   ThreadPool pool_;
   bool cpu_time_;
   std::int64_t targets_;  // the instruction set, as in the backend
-  std::vector<float> buffer_;
+  Buffer buffer_;
 };
 
 // One measurable thing.
@@ -44,6 +48,10 @@ struct Benchmark {
   std::string format;
   std::int64_t m = 0;
   double bytes = 0;  // useful, a call
+  // The memory ceiling that bytes are a share of: its name, and its measurement; empty: Ceilings'
+  // reading.
+  std::string memory = "read";
+  std::function<double()> memory_bytes_per_second;
   double flops = 0;
   double reference_seconds = 0;  // of a call on the reference backend; 0: not measured
   // Empty if the output agrees with the reference on sampled rows, else what does not.
@@ -59,6 +67,7 @@ class Bench {
 
   const BenchOptions& options() const { return options_; }
   CpuBackend& backend() { return backend_; }
+  Ceilings& ceilings() { return ceilings_; }
   bool wants(const Benchmark& benchmark) const;
   // Checks, measures, prints a row, before the first one the ceilings and the head of the table.
   // Throws std::runtime_error if the check fails.
@@ -88,7 +97,10 @@ double seconds_of(const std::function<void()>& work, int num_threads, bool cpu_t
 // Registered by the op files, called in order of this list.
 void bench_linear(Bench& bench);
 void bench_moe(Bench& bench);
+void bench_quantize(Bench& bench);
 void bench_model(Bench& bench);
-void bench_ggml(Bench& bench);  // only in builds with DSV4_GGML_DIR
+// Only in builds with DSV4_GGML_DIR.
+void bench_ggml(Bench& bench);
+void bench_ggml_quantize(Bench& bench);
 
 }  // namespace dsv4::bench

@@ -1,4 +1,4 @@
-// The two ceilings of a CPU: bytes read from memory and fused multiply-adds, measured.
+// The ceilings of a CPU: bytes read from memory, bytes copied, and fused multiply-adds, measured.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bench/ceilings.cc"
 #include "cpu/targets.h"
@@ -28,6 +28,17 @@ float read_floats(const float* x, std::int64_t n) {
   return sum_lanes<false>(sums[0]);
 }
 
+// Copies floats [n], n a multiple of kPiece, past the caches.
+void copy_floats(const float* from, float* to, std::int64_t n) {
+#if DSV4_CPU_SCALAR_LANES
+  std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(float));
+#else
+  for (std::int64_t i = 0; i < n; i += kLanesPerRegister) {
+    hn::Stream(hn::LoadU(LaneTag(), from + i), LaneTag(), to + i);
+  }
+#endif
+}
+
 // `steps` times twelve independent FMAs of sixteen lanes.
 constexpr int kChains = HWY_TARGET == HWY_AVX2 ? 6 : 12;
 float fma_chains(std::int64_t steps, float x) {
@@ -53,6 +64,7 @@ HWY_AFTER_NAMESPACE();
 
 namespace dsv4::cpu {
 HWY_EXPORT(read_floats);
+HWY_EXPORT(copy_floats);
 HWY_EXPORT(fma_chains);
 HWY_EXPORT(fma_chain_lanes);
 }  // namespace dsv4::cpu
@@ -61,6 +73,7 @@ namespace dsv4::bench {
 namespace {
 
 constexpr std::int64_t kChunk = 4 << 20;
+constexpr std::int64_t kPieceFloats = 16384;  // what read_floats takes at once
 
 std::int64_t targets_of(const std::string& instruction_set) {
   for (std::int64_t rest = hwy::SupportedTargets() & HWY_TARGETS; rest != 0; rest &= rest - 1) {
@@ -76,19 +89,40 @@ Ceilings::Ceilings(const BenchOptions& options)
     : pool_(options.cpu.num_threads),
       cpu_time_(options.cpu_time),
       targets_(targets_of(options.cpu.instruction_set)),
-      buffer_(static_cast<std::size_t>(options.bytes / kChunk * kChunk / 4), 1.0f) {}
+      buffer_(static_cast<std::size_t>(options.bytes / kChunk * kChunk)) {
+  std::fill_n(buffer_.as<float>(), buffer_.size_bytes() / sizeof(float), 1.0f);
+}
 
 double Ceilings::read_bytes_per_second() {
+  return read_bytes_per_second({buffer_.as<float>(), buffer_.size_bytes() / sizeof(float)});
+}
+
+double Ceilings::read_bytes_per_second(std::span<const float> values) {
   std::atomic<float> sink = 0;
-  const auto count = static_cast<std::int64_t>(buffer_.size());
+  const auto count = static_cast<std::int64_t>(values.size()) / kPieceFloats * kPieceFloats;
   const double seconds = seconds_of(
       [&] {
         pool_.parallel_for(count, kChunk / 4, [&](std::int64_t begin, std::int64_t end) {
-          sink = DSV4_CPU_KERNEL(cpu::read_floats, targets_)(buffer_.data() + begin, end - begin);
+          sink = DSV4_CPU_KERNEL(cpu::read_floats, targets_)(values.data() + begin, end - begin);
         });
       },
       pool_.num_threads(), cpu_time_);
   return static_cast<double>(count) * 4 / seconds;
+}
+
+double Ceilings::copy_bytes_per_second() {
+  const auto half = static_cast<std::int64_t>(buffer_.size_bytes() / sizeof(float)) / 2 /
+                    (kChunk / 4) * (kChunk / 4);
+  float* const values = buffer_.as<float>();
+  const double seconds = seconds_of(
+      [&] {
+        pool_.parallel_for(half, kChunk / 4, [&](std::int64_t begin, std::int64_t end) {
+          DSV4_CPU_KERNEL(cpu::copy_floats, targets_)
+          (values + begin, values + half + begin, end - begin);
+        });
+      },
+      pool_.num_threads(), cpu_time_);
+  return static_cast<double>(half) * 8 / seconds;
 }
 
 double Ceilings::fma_flops_per_second() {

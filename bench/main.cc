@@ -23,6 +23,10 @@ void run_cpu_bench(const BenchOptions& options) {
   bench_ggml(bench);
 #endif
   bench_moe(bench);
+  bench_quantize(bench);
+#if defined(DSV4_BENCH_GGML)
+  bench_ggml_quantize(bench);
+#endif
   bench_model(bench);
   bench.finish();
 }

@@ -1,14 +1,13 @@
 // Whole models: decoding of one session as a share of the memory that its weights are read from,
 // prompts as a share of the FMAs that their matrix products need, and both against the reference.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
 #include <memory>
 
 #include "bench/bench.h"
+#include "bench/files.h"
 #include "checkpoint/bind.h"
 #include "io/tensor_store.h"
 #include "kv/handle.h"
@@ -198,30 +197,6 @@ void bench_weights(Bench& bench, const Weights& weights, const ModelCase& c) {
   bench.run(decode);
   runner.clear();
   bench.run(prompt);
-}
-
-class TemporaryDirectory {
- public:
-  TemporaryDirectory()
-      : path_(std::filesystem::temp_directory_path() / fmt::format("dsv4_bench_{}", getpid())) {}
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
-// Writes it out and drops it from the page cache, so that it is read as a model is that nobody has
-// used yet: a file just written lies in small pages.
-void forget_file(const std::filesystem::path& path) {
-  const int fd = open(path.c_str(), O_RDONLY);
-  if (fd < 0) return;
-  fsync(fd);
-  posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-  close(fd);
 }
 
 }  // namespace

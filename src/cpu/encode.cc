@@ -13,7 +13,7 @@
 // After targets.h, which says for which targets.
 #include <hwy/foreach_target.h>
 
-#include "cpu/lanes-inl.h"
+#include "cpu/codes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace dsv4::cpu {
@@ -32,6 +32,10 @@ std::uint8_t nvfp4_block(const float* x, float global_scale, std::uint8_t* codes
                          E2m1Rounding rounding) {
   return encode_nvfp4_block(x, global_scale, codes, rounding);
 }
+std::uint8_t nvfp4_block_four_over_six(const float* x, float global_scale, std::uint8_t* codes,
+                                       E2m1Rounding rounding) {
+  return encode_nvfp4_block_four_over_six(x, global_scale, codes, rounding);
+}
 void e4m3_values(const float* x, std::int64_t n, float divisor, std::uint8_t* codes) {
   for (std::int64_t i = 0; i < n; ++i) codes[i] = encode_e4m3(x[i] / divisor);
 }
@@ -47,11 +51,6 @@ void round_finite_mxfp4(float* x, std::uint8_t block_scale) {
 
 #else
 
-using UintTag = hn::RebindToUnsigned<LaneTag>;
-using IntTag = hn::RebindToSigned<LaneTag>;
-using ByteTag = hn::Rebind<std::uint8_t, LaneTag>;
-using IntVec = hn::Vec<IntTag>;
-
 // As integers, magnitudes are ordered like the numbers, NaN on top (numerics/amax.h).
 float amax_of(const float* x, std::int64_t n) {
   const IntTag d;
@@ -66,73 +65,6 @@ float amax_of(const float* x, std::int64_t n) {
   const auto in_rest = static_cast<std::int32_t>(f32_bits(rest));
   const std::int32_t in_lanes = hn::GetLane(hn::MaxOfLanes(d, largest));
   return f32_from_bits(static_cast<std::uint32_t>(in_lanes > in_rest ? in_lanes : in_rest));
-}
-
-// Codes of finite quotients q, as numerics/e4m3.h rounds them.
-HWY_INLINE IntVec e4m3_codes(LaneVec q) {
-  const IntTag d;
-  const auto bits = hn::BitCast(d, q);
-  const auto magnitude = hn::And(bits, hn::Set(d, 0x7FFFFFFF));
-  const auto odd = hn::And(hn::ShiftRight<20>(magnitude), hn::Set(d, 1));
-  const auto rounded = hn::ShiftRight<20>(hn::Add(hn::Add(magnitude, hn::Set(d, 0x7FFFF)), odd));
-  const auto normal = hn::Sub(rounded, hn::Set(d, (127 - 7) << 3));
-  // Below 2^-6 codes are multiples of 2^-9, which is the last place of a number at 2^14.
-  const float anchor = 0x1p14f;
-  const auto anchored = hn::Add(hn::Abs(q), hn::Set(LaneTag(), anchor));
-  const auto subnormal =
-      hn::Sub(hn::BitCast(d, anchored), hn::Set(d, static_cast<std::int32_t>(f32_bits(anchor))));
-  const auto is_subnormal = hn::Lt(magnitude, hn::Set(d, (127 - 6) << 23));
-  const auto code = hn::Min(hn::IfThenElse(is_subnormal, subnormal, normal), hn::Set(d, 0x7E));
-  return hn::Or(code, hn::And(hn::ShiftRight<24>(bits), hn::Set(d, 0x80)));
-}
-
-// Codes of q that is not NaN, as numerics/e2m1.h rounds it: the number of codes whose lower
-// boundary |q| passes. Ties go to even codes, so every other boundary belongs to the code above.
-template <E2m1Rounding kRounding>
-HWY_INLINE IntVec e2m1_codes(LaneVec q) {
-  const LaneTag d;
-  const IntTag di;
-  const auto one = hn::Set(di, 1);
-  const auto magnitude = hn::Min(hn::Abs(q), hn::Set(d, kE2m1Max));
-  auto code = hn::Zero(di);
-  const auto count = [&](auto passed) {
-    code = hn::Add(code, hn::IfThenElseZero(hn::RebindMask(di, passed), one));
-  };
-  if constexpr (kRounding == E2m1Rounding::kNearestEven) {
-    for (const float above : {0.25f, 1.25f, 2.5f, 5.0f}) {
-      count(hn::Gt(magnitude, hn::Set(d, above)));
-    }
-    for (const float from : {0.75f, 1.75f, 3.5f}) count(hn::Ge(magnitude, hn::Set(d, from)));
-  } else {
-    const auto half_steps = hn::Round(hn::Add(magnitude, magnitude));
-    for (const float from : {1.0f, 2.0f, 3.0f, 4.0f, 6.0f, 7.0f, 11.0f}) {
-      count(hn::Ge(half_steps, hn::Set(d, from)));
-    }
-  }
-  const auto sign = hn::And(hn::ShiftRight<28>(hn::BitCast(di, q)), hn::Set(di, 8));
-  return hn::Or(code, sign);
-}
-
-// codes [16], one a byte, to [8] packed.
-HWY_INLINE void pack_codes(const std::uint8_t* codes, std::uint8_t* packed) {
-  for (int half = 0; half < 2; ++half) {
-    std::uint64_t x;
-    std::memcpy(&x, codes + 8 * half, sizeof(x));
-    x = (x | x >> 4) & 0x00FF00FF00FF00FFu;
-    x = (x | x >> 8) & 0x0000FFFF0000FFFFu;
-    const auto four_bytes = static_cast<std::uint32_t>(x | x >> 16);
-    std::memcpy(packed + 4 * half, &four_bytes, sizeof(four_bytes));
-  }
-}
-
-template <E2m1Rounding kRounding, class Quotient>
-HWY_INLINE void encode_e2m1_16(const float* x, const Quotient& quotient, std::uint8_t* packed) {
-  std::uint8_t codes[16];
-  for (int i = 0; i < 16; i += kLanesPerRegister) {
-    const auto q = quotient(hn::LoadU(LaneTag(), x + i));
-    hn::StoreU(hn::DemoteTo(ByteTag(), e2m1_codes<kRounding>(q)), ByteTag(), codes + i);
-  }
-  pack_codes(codes, packed);
 }
 
 // x / 2^k as a product: 2^-k is an FP32 too, since block scales of finite values lie within 2^-126
@@ -189,6 +121,66 @@ std::uint8_t nvfp4_block(const float* x, float global_scale, std::uint8_t* codes
   return block_scale;
 }
 
+// One of the two block scales of four over six: codes, and nvfp4_block_error.
+struct Candidate {
+  std::uint8_t block_scale = 0;
+  std::uint8_t codes[kNvfp4BlockBytes] = {};
+  double error = 0;
+};
+
+template <E2m1Rounding kRounding>
+Candidate candidate(const float* x, std::uint8_t block_scale, float global_scale) {
+  Candidate c{block_scale};
+  float decoded[kNvfp4QuantBlock] = {};
+  const float divisor = nvfp4_divisor(block_scale, global_scale);
+  if (divisor > 0) {
+    const Quotient quotient(divisor);
+    const auto scale = hn::Set(LaneTag(), decode_e4m3(block_scale));
+    const auto global = hn::Set(LaneTag(), global_scale);
+    std::uint8_t codes[kNvfp4QuantBlock];
+    for (int i = 0; i < kNvfp4QuantBlock; i += kLanesPerRegister) {
+      const auto q = quotient(hn::LoadU(LaneTag(), x + i));
+      const auto code = e2m1_codes<kRounding>(q);
+      hn::StoreU(hn::DemoteTo(ByteTag(), code), ByteTag(), codes + i);
+      const auto value = value_of(hn::And(code, hn::Set(IntTag(), 7)), q, 1, 126, 2, 0.5f);
+      hn::StoreU(hn::Mul(hn::Mul(value, scale), global), LaneTag(), decoded + i);
+    }
+    pack_codes(codes, c.codes);
+  }
+  // Plain loops: compilers turn them into vectors.
+  double squares[kNvfp4QuantBlock];
+  for (int i = 0; i < kNvfp4QuantBlock; ++i) {
+    const double error = static_cast<double>(x[i]) - static_cast<double>(decoded[i]);
+    squares[i] = error * error;
+  }
+  for (int width = kNvfp4QuantBlock / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) squares[i] += squares[i + width];
+  }
+  c.error = squares[0];
+  return c;
+}
+
+std::uint8_t nvfp4_block_four_over_six(const float* x, float global_scale, std::uint8_t* codes,
+                                       E2m1Rounding rounding) {
+  const float block_amax = amax_of(x, kNvfp4QuantBlock);
+  if (!is_finite(block_amax)) {
+    return encode_nvfp4_block_four_over_six(x, global_scale, codes, rounding);
+  }
+  const std::uint8_t to_six = nvfp4_block_scale(block_amax, global_scale);
+  const std::uint8_t to_four =
+      block_amax > 0 ? encode_e4m3(1.5f * (block_amax / (kE2m1Max * global_scale))) : to_six;
+  const auto encode = rounding == E2m1Rounding::kNearestEven
+                          ? &candidate<E2m1Rounding::kNearestEven>
+                          : &candidate<E2m1Rounding::kHalfStep>;
+  Candidate best = encode(x, to_six, global_scale);
+  if (to_four != to_six) {
+    const Candidate other = encode(x, to_four, global_scale);
+    if (other.error < best.error) best = other;
+  }
+  std::memcpy(codes, best.codes, sizeof(best.codes));
+  return best.block_scale;
+}
+
 void e4m3_values(const float* x, std::int64_t n, float divisor, std::uint8_t* codes) {
   const Quotient quotient(divisor);
   std::int64_t i = 0;
@@ -197,20 +189,6 @@ void e4m3_values(const float* x, std::int64_t n, float divisor, std::uint8_t* co
     hn::StoreU(hn::DemoteTo(ByteTag(), e4m3_codes(q)), ByteTag(), codes + i);
   }
   for (; i < n; ++i) codes[i] = encode_e4m3(x[i] / divisor);
-}
-
-// Value of a code's magnitude bits with the sign of q, both formats: E2M1 has one mantissa bit and
-// E4M3 three, the exponents' bias against FP32's is in `exponent`, and below `num_subnormal` codes
-// are multiples of `step`.
-HWY_INLINE LaneVec value_of(IntVec magnitude, LaneVec q, int mantissa_bits, int exponent,
-                            int num_subnormal, float step) {
-  const LaneTag d;
-  const IntTag di;
-  const auto shifted = hn::ShiftLeftSame(magnitude, 23 - mantissa_bits);
-  const auto normal = hn::BitCast(d, hn::Add(shifted, hn::Set(di, exponent << 23)));
-  const auto subnormal = hn::Mul(hn::ConvertTo(d, magnitude), hn::Set(d, step));
-  const auto is_subnormal = hn::RebindMask(d, hn::Lt(magnitude, hn::Set(di, num_subnormal)));
-  return hn::CopySign(hn::IfThenElse(is_subnormal, subnormal, normal), q);
 }
 
 void round_finite_e4m3(float* x, int n, std::uint8_t block_scale) {
@@ -301,16 +279,9 @@ void hadamard(float* x, std::int64_t n, double* y) {
 }
 
 const EncodeKernels& encode_kernel_table() {
-  static constexpr EncodeKernels kKernels = {&amax_of,
-                                             &e4m3_block,
-                                             &mxfp4_block,
-                                             &nvfp4_block,
-                                             &encode_nvfp4_block_four_over_six,
-                                             &e4m3_values,
-                                             &bf16_values,
-                                             &round_e4m3_block,
-                                             &round_mxfp4_block,
-                                             &hadamard};
+  static constexpr EncodeKernels kKernels = {
+      &amax_of,     &e4m3_block,  &mxfp4_block,      &nvfp4_block,       &nvfp4_block_four_over_six,
+      &e4m3_values, &bf16_values, &round_e4m3_block, &round_mxfp4_block, &hadamard};
   return kKernels;
 }
 

@@ -3,16 +3,14 @@
 #include "ops/quantize.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cmath>
 #include <type_traits>
 
 #include "cpu/cpu_backend.h"
+#include "cpu/encode_rows.h"
 #include "cpu/matmul.h"
 #include "cpu/quantize.h"
 #include "numerics/nvfp4.h"
 #include "numerics/silu.h"
-#include "tensor/matrix_codec.h"
 
 namespace dsv4 {
 namespace {
@@ -30,6 +28,19 @@ float row_global_scale(const cpu::EncodeKernels& kernels, const Params& p, std::
   }
   if (p.out.global_scale_stride == 1) p.out.global_scales[row] = global_scale;
   return global_scale;
+}
+
+// Values that a thread takes at once.
+constexpr std::int64_t kGrainValues = 4096;
+
+// The boundaries of a global scale take as long to find as some ten thousand values to encode.
+constexpr std::int64_t kWorthBoundaries = 1 << 18;
+
+bool wants_boundaries(const QuantizeParams& p, std::int64_t rows) {
+  return p.x.format == Format::kBf16 && p.out.format == Format::kNvfp4 && !p.four_over_six &&
+         p.static_global_scales != nullptr && p.global_scale_idx == nullptr &&
+         rows * p.x.cols >= kWorthBoundaries && kE2m1Max * *p.static_global_scales > 0 &&
+         is_finite(kE2m1Max * *p.static_global_scales);
 }
 
 // Quantises x [cols] into row `row` of either op's output.
@@ -78,19 +89,39 @@ std::int64_t CpuBackend::workspace_bytes(const QuantizeParams& p) const {
   return scratch.bytes();
 }
 
+// With one known global scale, and enough values to be worth its boundaries, BF16 needs no division
+// a value (encode_rows.h). Everything else goes through FP32, a row at a time.
 void CpuBackend::compute(const QuantizeParams& p, const OpContext& context) {
   if (p.x.cols == 0) return;
   const std::int64_t rows = cpu::active_rows(p.row_count, p.out.rows);
   const std::int64_t row_floats = cpu::padded(p.x.cols);
   float* const values =
       cpu::Scratch(context.workspace).take<float>(pool_.num_threads() * row_floats);
+  const std::int64_t grain = std::max<std::int64_t>(1, kGrainValues / p.x.cols);
+  const auto input_row = [&](std::int64_t row) {
+    return p.row_idx == nullptr ? row : p.row_idx[row];
+  };
+  if (wants_boundaries(p, rows)) {
+    const cpu::Nvfp4Boundaries boundaries(*p.static_global_scales, p.rounding);
+    const auto encode_nvfp4 = cpu::encode_row_kernels(targets_).encode_nvfp4;
+    pool_.parallel_for(rows, grain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        const auto* x =
+            static_cast<const std::uint16_t*>(p.x.data) + input_row(row) * p.x.row_stride;
+        encode_nvfp4(x, p.x.cols, boundaries,
+                     static_cast<std::uint8_t*>(p.out.data) + row * (p.out.row_stride / 2),
+                     static_cast<std::uint8_t*>(p.out.block_scales) + row * p.out.scale_stride);
+        if (p.out.global_scale_stride == 1) p.out.global_scales[row] = boundaries.global_scale;
+      }
+    });
+    return;
+  }
   const cpu::EncodeKernels& kernels = cpu::encode_kernels(targets_);
   const cpu::Source source = cpu::make_source(p.x, *tables_);
-  const std::int64_t grain = std::max<std::int64_t>(1, 4096 / p.x.cols);
   pool_.parallel_for(rows, grain, [&](std::int64_t begin, std::int64_t end, int thread_idx) {
     float* const x = values + thread_idx * row_floats;
     for (std::int64_t row = begin; row < end; ++row) {
-      dot_.decode_row(source, p.row_idx == nullptr ? row : p.row_idx[row], x);
+      dot_.decode_row(source, input_row(row), x);
       quantize_row(kernels, p, row, x);
     }
   });
@@ -125,59 +156,6 @@ void CpuBackend::compute(const SwigluQuantizeParams& p, const OpContext& context
         x[i] = swiglu(x[i], up[i], p.swiglu_limit, row_weight);
       }
       quantize_row(kernels, p, row, x);
-    }
-  });
-}
-
-std::int64_t CpuBackend::workspace_bytes(const AmaxParams& p) const {
-  cpu::Scratch scratch(nullptr);
-  scratch.take<float>(pool_.num_threads() * cpu::padded(p.x.cols));
-  return scratch.bytes();
-}
-
-void CpuBackend::compute(const AmaxParams& p, const OpContext& context) {
-  const std::int64_t row_floats = cpu::padded(p.x.cols);
-  float* const values =
-      cpu::Scratch(context.workspace).take<float>(pool_.num_threads() * row_floats);
-  const cpu::EncodeKernels& kernels = cpu::encode_kernels(targets_);
-  const cpu::Source source = cpu::make_source(p.x, *tables_);
-  const std::int64_t grain = std::max<std::int64_t>(1, 4096 / std::max<std::int64_t>(1, p.x.cols));
-  std::atomic<std::uint32_t> largest = 0;  // as bits, NaN above infinity
-  pool_.parallel_for(p.x.rows, grain, [&](std::int64_t begin, std::int64_t end, int thread_idx) {
-    float* const x = values + thread_idx * row_floats;
-    for (std::int64_t row = begin; row < end; ++row) {
-      dot_.decode_row(source, row, x);
-      const std::uint32_t bits = f32_bits(kernels.amax(x, p.x.cols));
-      std::uint32_t seen = largest.load();
-      while (bits > seen && !largest.compare_exchange_weak(seen, bits)) {
-      }
-    }
-  });
-  const float amax = f32_from_bits(largest);
-  *p.out = std::isnan(amax) ? f32_from_bits(kF32QuietNanBits) : amax;
-}
-
-std::int64_t CpuBackend::workspace_bytes(const DequantizeParams& p) const {
-  cpu::Scratch scratch(nullptr);
-  scratch.take<float>(pool_.num_threads() * cpu::padded(p.x.cols));
-  return scratch.bytes();
-}
-
-void CpuBackend::compute(const DequantizeParams& p, const OpContext& context) {
-  const std::int64_t row_floats = cpu::padded(p.x.cols);
-  float* const values =
-      cpu::Scratch(context.workspace).take<float>(pool_.num_threads() * row_floats);
-  const cpu::Source source = cpu::make_source(p.x, *tables_);
-  const std::int64_t grain = std::max<std::int64_t>(1, 4096 / std::max<std::int64_t>(1, p.x.cols));
-  pool_.parallel_for(p.x.rows, grain, [&](std::int64_t begin, std::int64_t end, int thread_idx) {
-    float* const x = values + thread_idx * row_floats;
-    for (std::int64_t row = begin; row < end; ++row) {
-      dot_.decode_row(source, row, x);
-      if (source.interleaved()) cpu::deinterleave(x, row_floats);
-      for (std::int64_t i = 0; i < p.x.cols; ++i) {
-        if (std::isnan(x[i])) x[i] = f32_from_bits(kF32QuietNanBits);
-      }
-      store_matrix_row(p.out, row, x);
     }
   });
 }
