@@ -2,6 +2,7 @@
 #include "quantizer/error_sums.h"
 
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "numerics/nvfp4.h"
@@ -31,24 +32,25 @@ double sum_of(double* lanes) {
   return lanes[0];
 }
 
-void block_errors(const float* x, const std::uint8_t* codes, const std::uint8_t* block_scales,
-                  float global_scale, std::int64_t num_blocks, BlockErrors* out) {
+double block_errors(const float* x, const std::uint8_t* codes, const std::uint8_t* block_scales,
+                    float global_scale, std::int64_t num_blocks, BlockErrors* out) {
+  double dot[kLanes] = {};
   for (std::int64_t b = 0; b < num_blocks; ++b, x += 16, codes += kNvfp4BlockBytes) {
-    double source[kLanes] = {}, error[kLanes] = {}, dot[kLanes] = {};
+    double source[kLanes] = {}, error[kLanes] = {};
     out[b].exact_values = 0;
     for (int i = 0; i < kNvfp4QuantBlock; ++i) {
       const float decoded = decode_nvfp4(unpack_e2m1(codes, i), block_scales[b], global_scale);
       const double value = x[i], back = decoded, difference = back - value;
-      source[i % kLanes] += value * value;
-      error[i % kLanes] += difference * difference;
-      dot[i % kLanes] += value * back;
+      source[i % kLanes] = std::fma(value, value, source[i % kLanes]);
+      error[i % kLanes] = std::fma(difference, difference, error[i % kLanes]);
+      dot[i % kLanes] = std::fma(value, back, dot[i % kLanes]);
       out[b].exact_values += f32_bits(x[i]) == f32_bits(decoded) ? 1 : 0;
     }
     out[b].source_squares = sum_of(source);
     out[b].error_squares = sum_of(error);
-    out[b].dot = sum_of(dot);
     out[b].source_amax = amax(x, kNvfp4QuantBlock);
   }
+  return sum_of(dot);
 }
 
 double code_squares(const std::uint8_t* codes, const double* weights, std::int64_t num_blocks) {
@@ -142,15 +144,15 @@ HWY_INLINE void decode_block(const std::uint8_t* codes, float block_scale, float
   decoded[1] = scaled(last, block_scale, global_scale);
 }
 
-// No fused multiply-add: the scalar form has none either.
-void block_errors(const float* x, const std::uint8_t* codes, const std::uint8_t* block_scales,
-                  float global_scale, std::int64_t num_blocks, BlockErrors* out) {
+double block_errors(const float* x, const std::uint8_t* codes, const std::uint8_t* block_scales,
+                    float global_scale, std::int64_t num_blocks, BlockErrors* out) {
   const hn::RebindToSigned<FloatTag> ints;
+  DoubleVec dot[kParts];
+  for (DoubleVec& part : dot) part = hn::Zero(DoubleTag());
   for (std::int64_t b = 0; b < num_blocks; ++b, x += 16, codes += kNvfp4BlockBytes) {
     FloatVec decoded[2];
     decode_block(codes, kE4m3Values[block_scales[b]], global_scale, decoded);
-    DoubleVec source[kParts], error[kParts], dot[kParts];
-    for (int i = 0; i < kParts; ++i) source[i] = error[i] = dot[i] = hn::Zero(DoubleTag());
+    DoubleVec source[kParts], error[kParts];
     auto amax = hn::Zero(ints);
     std::size_t exact = 0;
     for (int h = 0; h < 2; ++h) {
@@ -160,9 +162,11 @@ void block_errors(const float* x, const std::uint8_t* codes, const std::uint8_t*
       promote(DoubleTag(), decoded[h], back);
       for (int i = 0; i < kParts; ++i) {
         const auto difference = hn::Sub(back[i], value[i]);
-        source[i] = hn::Add(source[i], hn::Mul(value[i], value[i]));
-        error[i] = hn::Add(error[i], hn::Mul(difference, difference));
-        dot[i] = hn::Add(dot[i], hn::Mul(value[i], back[i]));
+        source[i] =
+            h == 0 ? hn::Mul(value[i], value[i]) : hn::MulAdd(value[i], value[i], source[i]);
+        error[i] =
+            h == 0 ? hn::Mul(difference, difference) : hn::MulAdd(difference, difference, error[i]);
+        dot[i] = hn::MulAdd(value[i], back[i], dot[i]);
       }
       const auto bits = hn::BitCast(ints, half);
       exact += hn::CountTrue(ints, hn::Eq(bits, hn::BitCast(ints, decoded[h])));
@@ -170,11 +174,11 @@ void block_errors(const float* x, const std::uint8_t* codes, const std::uint8_t*
     }
     out[b].source_squares = sum_of(source);
     out[b].error_squares = sum_of(error);
-    out[b].dot = sum_of(dot);
     out[b].source_amax =
         f32_from_bits(static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(ints, amax))));
     out[b].exact_values = static_cast<std::int32_t>(exact);
   }
+  return sum_of(dot);
 }
 
 using ByteTag = hn::Repartition<std::uint8_t, DoubleTag>;

@@ -73,12 +73,11 @@ void ErrorMeter::count_limits(const float* x, float amax, const std::uint8_t* co
 void ErrorMeter::add_blocks(const float* x, const std::uint8_t* codes,
                             const std::uint8_t* block_scales, std::int64_t first_block,
                             std::int64_t num_blocks, BlockErrors* errors, ErrorTally& row) const {
-  kernels_.block_errors(x, codes, block_scales, global_scale_, num_blocks, errors);
+  row.dot += kernels_.block_errors(x, codes, block_scales, global_scale_, num_blocks, errors);
   for (std::int64_t b = 0; b < num_blocks; ++b) {
     const BlockErrors& block = errors[b];
     row.source_squares += block.source_squares;
     row.error_squares += block.error_squares;
-    row.dot += block.dot;
     row.exact_values += block.exact_values;
     const float amax = block.source_amax;
     if (!(amax > smallest_amax_ && amax < largest_amax_ &&
