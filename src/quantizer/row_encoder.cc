@@ -96,17 +96,16 @@ Fp4Caster::Fp4Caster(const MatrixView& matrix, const ErrorMeter& meter, E2m1Roun
   const double global_scale = meter.global_scale();
   const bool is_mxfp4 = matrix.format == Format::kMxfp4;
   const double source_scale = is_mxfp4 ? 1.0 : static_cast<double>(*matrix.global_scales);
-  for (std::size_t code = 0; code < rules_.size(); ++code) {
+  for (std::size_t code = 0; code < is_exact_.size(); ++code) {
     const auto byte = static_cast<std::uint8_t>(code);
     const double multiplier =
         (is_mxfp4 ? decode_e8m0(byte) : decode_e4m3(byte)) * source_scale;  // exact in FP64
     double ratio = multiplier / global_scale;
     // Blocks without a nonzero code may lie above the others; the power keeps a matrix foldable.
     if (is_mxfp4) ratio = std::min(ratio, 0x1p8);
-    Rule& rule = rules_[code];
-    rule.block_scale = encode_e4m3(static_cast<float>(ratio));
-    rule.is_exact = decode_e4m3(rule.block_scale) * global_scale == multiplier;
-    rule.code_weight = multiplier * multiplier / 4;
+    nearest_scales_[code] = encode_e4m3(static_cast<float>(ratio));
+    is_exact_[code] = decode_e4m3(nearest_scales_[code]) * global_scale == multiplier;
+    code_weights_[code] = multiplier * multiplier / 4;
   }
 }
 
@@ -115,21 +114,23 @@ Fp4Caster::Fp4Caster(const MatrixView& matrix, const ErrorMeter& meter, E2m1Roun
 template <int kBlocksPerScale>
 bool Fp4Caster::apply_rules(const std::uint8_t* scales, std::int64_t num_blocks,
                             std::uint8_t* block_scales, double* weights) const {
-  const auto apply = [&](const Rule& rule, std::int64_t b) {
-    block_scales[b] = rule.block_scale;
-    weights[b] = rule.code_weight;
-  };
   bool all_exact = true;
   std::int64_t b = 0;
   for (; b + kBlocksPerScale <= num_blocks; b += kBlocksPerScale) {
-    const Rule& rule = rules_[scales[b / kBlocksPerScale]];
-    all_exact &= rule.is_exact;
-    for (int i = 0; i < kBlocksPerScale; ++i) apply(rule, b + i);
+    const std::uint8_t scale = scales[b / kBlocksPerScale];
+    const std::uint8_t nearest = nearest_scales_[scale];  // before bytes are stored: they may alias
+    const double weight = code_weights_[scale];
+    all_exact &= is_exact_[scale];
+    for (int i = 0; i < kBlocksPerScale; ++i) {
+      block_scales[b + i] = nearest;
+      weights[b + i] = weight;
+    }
   }
   if (b < num_blocks) {  // half an MXFP4 block
-    const Rule& rule = rules_[scales[b / kBlocksPerScale]];
-    all_exact &= rule.is_exact;
-    apply(rule, b);
+    const std::uint8_t scale = scales[b / kBlocksPerScale];
+    all_exact &= is_exact_[scale];
+    block_scales[b] = nearest_scales_[scale];
+    weights[b] = code_weights_[scale];
   }
   return all_exact;
 }
@@ -151,7 +152,7 @@ void Fp4Caster::cast_row(std::int64_t row_idx, std::uint8_t* codes, std::uint8_t
   if (!all_exact) {
     for (std::int64_t b = 0; b < num_blocks; ++b) {
       const std::uint8_t* block_codes = source + b * kNvfp4BlockBytes;
-      if (rules_[scales[b / blocks_per_scale]].is_exact ||
+      if (is_exact_[scales[b / blocks_per_scale]] ||
           !has_nonzero_code(block_codes, kNvfp4BlockBytes)) {
         continue;
       }

@@ -59,13 +59,6 @@ class Fp4Caster {
                 RowScratch& scratch, ErrorTally& row) const;
 
  private:
-  // What becomes of a block with a given scale of the source.
-  struct Rule {
-    double code_weight = 0;        // of (2 code)^2: the square of half its multiplier
-    std::uint8_t block_scale = 0;  // the nearest
-    bool is_exact = false;         // block_scale * global_scale is the multiplier
-  };
-
   template <int kBlocksPerScale>
   bool apply_rules(const std::uint8_t* scales, std::int64_t num_blocks, std::uint8_t* block_scales,
                    double* weights) const;
@@ -75,7 +68,11 @@ class Fp4Caster {
   MatrixView matrix_;
   const ErrorMeter& meter_;
   E2m1Rounding rounding_;
-  std::array<Rule, 256> rules_;
+  // What becomes of a block with a given scale of the source. Arrays of their own, since these
+  // look-ups are most of a cast's time.
+  std::array<std::uint8_t, 256> nearest_scales_;
+  std::array<bool, 256> is_exact_;        // nearest scale * global scale is the block's multiplier
+  std::array<double, 256> code_weights_;  // of (2 code)^2: the square of half the multiplier
 };
 
 // Whether any of the codes of `num_bytes` packed bytes is not +0 or -0.
