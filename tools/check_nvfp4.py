@@ -52,7 +52,7 @@ def check(folder, source=None, layout="auto"):
         source_findings = Findings()
         original = read(source, source_findings)
         for where, rule, message in source_findings.refusals:
-            findings.refuse(f"source: {where}", rule, message)
+            findings.note(f"source: {where}: [{rule}] {message}")
         report = model.model.folder / REPORT
         claims = strict_json(report) if report.exists() else None
         if claims is None:

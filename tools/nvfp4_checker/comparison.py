@@ -5,12 +5,13 @@ The rules for the model by itself are in tensor_rules.py.
 """
 
 import math
-import re
-from dataclasses import dataclass, fields
+from dataclasses import replace
 
 import numpy as np
 
 from nvfp4_checker import codecs
+from nvfp4_checker.encoding_rule import Encoding
+from nvfp4_checker.loss import Tally, count_blocks, kind_of, layer_of, tally_values
 from nvfp4_checker.tensor_rules import pair_of
 
 REPORT = "quantization_report.json"
@@ -32,150 +33,6 @@ COUNTS = (
     "scales_too_small",
 )
 
-KINDS = (
-    (r"head", "head"),
-    (r".*\.ffn\.experts\.\d+\.w1", "expert gate"),
-    (r".*\.ffn\.experts\.\d+\.w3", "expert up"),
-    (r".*\.ffn\.experts\.\d+\.w2", "expert down"),
-    (r".*\.ffn\.shared_experts\.w[123]", "shared expert"),
-    (r".*\.attn\.(w\w+|indexer\.wq_b)", "attention"),
-    (r".*\.attn\..*", "compressor"),
-    (r"mtp\.\d+\.[eh]_proj", "draft input"),
-)
-
-
-def kind_of(name):
-    return next(kind for pattern, kind in KINDS if re.fullmatch(pattern, name))
-
-
-def layer_of(name):
-    found = re.match(r"layers\.(\d+)\.", name)
-    return int(found[1]) if found else -1
-
-
-@dataclass
-class Tally:
-    """What encoding lost; the counts are defined in docs/quantization.md."""
-
-    values: int = 0
-    exact_values: int = 0
-    source_squares: float = 0.0
-    error_squares: float = 0.0
-    dot: float = 0.0
-    decoded_squares: float = 0.0
-    quant_blocks: int = 0
-    cast_blocks: int = 0
-    reencoded_blocks: int = 0
-    zeroed_blocks: int = 0
-    saturated_values: int = 0
-    scales_too_large: int = 0
-    scales_too_small: int = 0
-    worst_error: float = 0.0
-
-    def add(self, other):
-        for field in fields(self):
-            mine, theirs = getattr(self, field.name), getattr(other, field.name)
-            worst = field.name == "worst_error"
-            setattr(self, field.name, max(mine, theirs) if worst else mine + theirs)
-
-    @property
-    def lossless(self):
-        return self.exact_values == self.values
-
-    @property
-    def exact_share(self):
-        return self.exact_values / self.values if self.values else 1.0
-
-    @property
-    def relative_error(self):
-        return math.sqrt(self.error_squares / self.source_squares) if self.error_squares else 0.0
-
-    @property
-    def cosine(self):
-        product = self.source_squares * self.decoded_squares
-        return self.dot / math.sqrt(product) if product else float(product == self.error_squares)
-
-
-def tally_values(source, decoded):
-    """The part of a tally that two matrices of FP32 values give."""
-    tally = Tally(values=source.size)
-    tally.exact_values = int((source.view(np.uint32) == decoded.view(np.uint32)).sum())
-    wide, wide_decoded = source.astype(np.float64), decoded.astype(np.float64)
-    squares, errors = wide**2, (wide_decoded - wide) ** 2
-    tally.source_squares, tally.error_squares = float(squares.sum()), float(errors.sum())
-    tally.dot, tally.decoded_squares = float((wide * wide_decoded).sum()), float(
-        (wide_decoded**2).sum()
-    )
-    shape = (source.shape[0], -1, codecs.NVFP4_BLOCK)
-    block_squares = squares.reshape(shape).sum(axis=2)
-    block_errors = errors.reshape(shape).sum(axis=2)
-    lossy = block_errors > 0
-    if lossy.any():
-        with np.errstate(divide="ignore"):
-            tally.worst_error = math.sqrt((block_errors[lossy] / block_squares[lossy]).max())
-    return tally
-
-
-class Encoding:
-    """What the documented rules make of a group of source matrices that share a global scale."""
-
-    def __init__(self, sources, rounding, four_over_six):
-        self.rounding, self.four_over_six = rounding, four_over_six
-        forms = {source.form for source in sources}
-        self.is_cast = forms in ({"MXFP4"}, {"NVFP4"})
-        self.global_scale = self._global_scale(sources, forms)
-
-    def _global_scale(self, sources, forms):
-        if forms == {"NVFP4"}:
-            return max(source.global_scale for source in sources)
-        if forms == {"MXFP4"}:
-            largest = max(self._largest_exponent(source) for source in sources)
-            return np.float32(2.0 ** (largest - 8)) if largest > -128 else np.float32(1)
-        amax = np.float32(0)
-        for source in sources:
-            for begin, end in source.chunks():
-                amax = max(amax, np.abs(source.decode(begin, end)).max(initial=np.float32(0)))
-        return codecs.global_scale_of(amax, 256 if self.four_over_six else 448)
-
-    @staticmethod
-    def _largest_exponent(source):
-        """Of an MXFP4 block that holds a nonzero code; -128 without one."""
-        largest = -128
-        for begin, end in source.chunks():
-            codes = codecs.unpack(source.weight.rows(begin, end).view(np.uint8)) & 7
-            scales = source.scales.rows(begin, end).view(np.uint8)
-            used = codes.reshape(*scales.shape, codecs.MXFP4_BLOCK).any(axis=2)
-            largest = max(largest, int(scales[used].max(initial=0)) - 127 if used.any() else -128)
-        return largest
-
-    def encode(self, source, begin, end):
-        """Rows [begin, end): packed codes, block scales, and for each block whether it is cast, and
-        whether its scale is the encoder's choice (of a block without a nonzero code)."""
-        values = source.decode(begin, end)
-        codes, scales = codecs.encode_nvfp4(
-            values, self.global_scale, self.rounding, self.four_over_six and not self.is_cast
-        )
-        if not self.is_cast:
-            none = np.zeros(scales.shape, bool)
-            return codes, scales, none, none
-        stored = source.weight.rows(begin, end).view(np.uint8)
-        multipliers = source.scales.rows(begin, end).view(np.uint8)
-        if source.form == "MXFP4":
-            multipliers = np.repeat(codecs.e8m0_values(multipliers).astype(np.float64), 2, axis=1)
-        else:
-            multipliers = codecs.e4m3_values(multipliers).astype(np.float64) * np.float64(
-                source.global_scale
-            )
-        wanted = multipliers / np.float64(self.global_scale)
-        cast_scales = codecs.encode_e4m3(np.minimum(wanted, 448).astype(np.float32))
-        # In FP64: the ratio of two global scales may round to a number that E4M3 has.
-        exact = codecs.e4m3_values(cast_scales).astype(np.float64) * np.float64(self.global_scale)
-        blocks = codecs.unpack(stored).reshape(*scales.shape, codecs.NVFP4_BLOCK)
-        empty = ~(blocks & 7).any(axis=2)
-        cast = (exact == multipliers) | empty
-        wide = np.repeat(cast, codecs.NVFP4_BLOCK // 2, axis=1)
-        return np.where(wide, stored, codes), np.where(cast, cast_scales, scales), cast, empty
-
 
 def groups_of(matrices):
     """Lists of names that share a global scale: w1 and w3 of an expert, every other matrix alone."""
@@ -195,9 +52,11 @@ class Comparison:
         self.quantized, self.source = quantized, source
         self.report, self.findings = report, findings
         self.tallies = {}  # of (kind, layer)
+        self.kept = set()  # keys of tallies: NVFP4 in the source already
+        self.inexact_scales = 0
         options = (report or {}).get("options", {})
         self.rounding = options.get("rounding", "nearest_even")
-        self.four_over_six = bool(options.get("four_over_six", False))
+        self.four_over_six = options.get("four-over-six", "off") == "on"
 
     def run(self):
         made = {n: m for n, m in self.quantized.matrices.items() if m.form == "NVFP4"}
@@ -210,10 +69,20 @@ class Comparison:
             sources = [self.source.matrices[name] for name in names]
             encoding = Encoding(sources, self.rounding, self.four_over_six)
             for name, source in zip(names, sources):
+                key = kind_of(name), layer_of(name)
+                if key not in self.tallies and source.form == "NVFP4":
+                    self.kept.add(key)
+                elif source.form != "NVFP4":
+                    self.kept.discard(key)
                 tally = self._compare_matrix(made[name], source, encoding)
-                self.tallies.setdefault((kind_of(name), layer_of(name)), Tally()).add(tally)
+                self.tallies.setdefault(key, Tally()).add(tally)
         if self.report is not None:
             self._compare_report()
+        if self.inexact_scales:
+            self.findings.note(
+                f"{self.inexact_scales} global scales have no exact reciprocal, which this layout "
+                "stores: values differ by another 6e-8, which no figure here counts"
+            )
 
     def totals(self):
         """{kind: Tally}, and "total"."""
@@ -270,6 +139,8 @@ class Comparison:
             )
             return Tally()
         tally, differing, first = Tally(), 0, None
+        if self.quantized.layout == "compressed-tensors":
+            made = self._with_meant_scale(made, encoding.global_scale)
         for begin, end in made.chunks():
             values, decoded = source.decode(begin, end), made.decode(begin, end)
             if not np.isfinite(values).all():
@@ -312,6 +183,17 @@ class Comparison:
             )
         return tally
 
+    def _with_meant_scale(self, made, meant):
+        """`made` with the global scale that its file means: some have no exact reciprocal in FP32."""
+        nearest = np.float32(1) / meant
+        around = [np.nextafter(nearest, np.float32(end)) for end in (0, np.inf)]
+        if any(np.float32(1) / stored == meant for stored in [nearest, *around]):
+            return made
+        if made.global_scale != np.float32(1) / nearest:
+            return made
+        self.inexact_scales += 1
+        return replace(made, global_scale=meant)
+
     # ---- the report
 
     def _compare_report(self):
@@ -320,6 +202,8 @@ class Comparison:
             claimed[kind["kind"], None] = kind
             for layer in kind["layers"]:
                 claimed[kind["kind"], layer["layer"]] = layer
+        for key in self.kept - set(claimed):
+            del self.tallies[key]  # was not chosen, and stays what it was
         measured = dict(self.tallies)
         for kind, tally in self.totals().items():
             if kind != "total":
@@ -350,25 +234,6 @@ class Comparison:
             mine, theirs = getattr(tally, key), claim.get(key)
             if theirs is None or not math.isclose(mine, theirs, rel_tol=SUM_TOLERANCE):
                 self._refuse(REPORT, "report", f"{where}: {key} is {theirs}, by this check {mine}")
-
-
-def count_blocks(tally, encoding, made, values, codes, scales, cast):
-    """Counts of blocks and saturated values; blocks that are cast can only be counted as such."""
-    tally.quant_blocks = cast.size
-    if encoding.is_cast:
-        tally.cast_blocks = int(cast.sum())
-        tally.reencoded_blocks = cast.size - tally.cast_blocks
-    blocks = np.abs(values).reshape(*scales.shape, codecs.NVFP4_BLOCK)
-    block_amax = blocks.max(axis=2, initial=0)
-    has_code = (codes & 0x77).reshape(*scales.shape, -1).any(axis=2)
-    tally.zeroed_blocks = int((~has_code & (block_amax > 0)).sum())
-    divisors = codecs.e4m3_values(scales) * made.global_scale
-    beyond = (blocks > (np.float32(7) * divisors)[:, :, None]) & (divisors > 0)[:, :, None]
-    with np.errstate(over="ignore"):
-        wanted = block_amax / (np.float32(6) * made.global_scale)
-    tally.saturated_values = int((beyond & ~cast[:, :, None]).sum())
-    tally.scales_too_large = int(((wanted > 464) & ~cast).sum())
-    tally.scales_too_small = int(((wanted > 0) & (wanted <= 2.0**-10) & ~cast).sum())
 
 
 # ---- what went wrong, in words

@@ -17,7 +17,7 @@ class ConfigRules:
         self.model, self.layout, self.findings = model, layout, findings
         self.nvfp4 = {name for name, m in matrices.items() if m.form == "NVFP4"}
         self.others = {name: m.form for name, m in matrices.items() if m.form != "NVFP4"}
-        self.has_input_scales = any(m.input_scale is not None for m in matrices.values())
+        self.with_input_scale = {n for n, m in matrices.items() if m.input_scale is not None}
 
     def run(self):
         config = self.model.config
@@ -86,7 +86,8 @@ class ConfigRules:
         if layers is not None:
             self._check_quantized_layers(where, layers)
         for key, scheme in (quantization.get("config_groups") or {}).items():
-            self._check_scheme(f"{where}: config_groups.{key}", scheme, dynamic_inputs=[True])
+            dynamic = [not self.with_input_scale]
+            self._check_scheme(f"{where}: config_groups.{key}", scheme, dynamic)
 
     def _check_quantized_layers(self, where, layers):
         """Names of modules (layers.0.ffn.experts) or of matrices: exactly what is NVFP4."""
@@ -133,45 +134,43 @@ class ConfigRules:
         for pattern in ignored + [t for g in groups.values() for t in g.get("targets", [])]:
             if "*" in pattern and not pattern.startswith("re:"):
                 self._refuse(CONFIG, f"{pattern}: compressed-tensors knows names and re:, no stars")
+        members = {key: [] for key in groups}
+        for name in sorted(self.nvfp4):
+            key = _group_of(name, groups, ignored)
+            if key is None or not _is_nvfp4(groups[key]):
+                self._refuse(name, "is NVFP4, and config_groups do not say so of it")
+            else:
+                members[key].append(name)
         for key, group in groups.items():
             if _is_nvfp4(group):
-                self._check_scheme(
-                    f"{CONFIG}: config_groups.{key}", group, dynamic_inputs=[True, None]
-                )
-                self._expect(
-                    f"{CONFIG}: {key}",
-                    "weights.strategy",
-                    group["weights"].get("strategy"),
-                    ["tensor_group"],
-                )
-                self._expect(
-                    f"{CONFIG}: {key}",
-                    "weights.symmetric",
-                    group["weights"].get("symmetric", True),
-                    [True],
-                )
-        for name in sorted(self.nvfp4):
-            group = _group_of(name, groups, ignored)
-            if group is None or not _is_nvfp4(group):
-                self._refuse(name, "is NVFP4, and config_groups do not say so of it")
+                self._check_nvfp4_group(f"{CONFIG}: config_groups.{key}", group, members[key])
         for name, form in sorted(self.others.items()):
-            group = _group_of(name, groups, ignored)
-            if group is not None and (form != "FP8" or not _is_fp8_tiles(group)):
-                self._refuse(name, f"is {form}, and config_groups claim it for another format")
+            key = _group_of(name, groups, ignored)
+            if key is not None and (form != "FP8" or not _is_fp8_tiles(groups[key])):
+                self._refuse(name, f"is {form}, and config_groups.{key} claims another format")
+
+    def _check_nvfp4_group(self, where, group, names):
+        """A group has input scales for all of its matrices and says so, or for none."""
+        lacking = [name for name in names if name not in self.with_input_scale]
+        has_input_scales = len(lacking) < len(names)
+        if lacking and has_input_scales:
+            self._refuse(lacking[0], f"has no input scale, others of {where} have one")
+        weights = group["weights"]
+        self._expect(where, "weights.strategy", weights.get("strategy"), ["tensor_group"])
+        self._expect(where, "weights.symmetric", weights.get("symmetric", True), [True])
+        self._check_scheme(where, group, [False, "local"] if has_input_scales else [True, None])
 
     # ---- both
 
     def _check_scheme(self, where, scheme, dynamic_inputs):
-        """`dynamic_inputs`: what input_activations.dynamic may be where there are no input scales; None
-        is for activations that are not quantised."""
+        """`dynamic_inputs`: what input_activations.dynamic may be; None: not quantised."""
         weights = scheme.get("weights") or {}
         for key, value in NVFP4_WEIGHTS.items():
             self._expect(where, f"weights.{key}", weights.get(key), [value])
         self._expect(where, "weights.dynamic", weights.get("dynamic", False), [False])
         inputs = scheme.get("input_activations")
         dynamic = inputs.get("dynamic", False) if inputs else None
-        allowed = [False, "local"] if self.has_input_scales else dynamic_inputs
-        self._expect(where, "input_activations.dynamic", dynamic, allowed)
+        self._expect(where, "input_activations.dynamic", dynamic, dynamic_inputs)
         for key, value in NVFP4_WEIGHTS.items():
             if inputs:
                 self._expect(where, f"input_activations.{key}", inputs.get(key), [value])
@@ -190,13 +189,13 @@ def _matches(name, pattern):
 
 
 def _group_of(name, groups, ignored):
-    """The scheme of a linear: names and expressions go before the class, as in vLLM."""
+    """The key of a linear's group: names and expressions go before the class, as in vLLM."""
     if any(_matches(name, pattern) for pattern in ignored):
         return None
-    for group in groups.values():
+    for key, group in groups.items():
         if any(_matches(name, target) for target in group.get("targets", [])):
-            return group
-    return next((g for g in groups.values() if "Linear" in g.get("targets", [])), None)
+            return key
+    return next((key for key, g in groups.items() if "Linear" in g.get("targets", [])), None)
 
 
 def _is_nvfp4(group):

@@ -279,11 +279,14 @@ class TensorRules:
         value = tensor.all().reshape(-1)[0]
         with np.errstate(all="ignore"):
             inverse = np.float32(1) / value
-        if not (np.isfinite(value) and value > 0 and np.isfinite(inverse) and inverse > 0):
+        # ModelOpt's weight_scale_2 only multiplies; engines divide by all others.
+        divides = not tensor.name.endswith(".weight_scale_2")
+        if not (0 < value < np.inf and (not divides or 0 < inverse < np.inf)):
+            and_inverse = " and its reciprocal" if divides else ""
             self._refuse(
                 tensor.name,
                 "bad-scalar",
-                f"is {value}; it and its reciprocal must be finite and above 0",
+                f"is {value}; it{and_inverse} must be finite and above 0",
             )
             return None
         return inverse if reciprocal else value
