@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "numerics/bf16.h"
 #include "numerics/nvfp4.h"
 
 // The targets of the CPU backend. Below 32 bytes a register the plain form does.
@@ -25,32 +26,39 @@ constexpr int kLanes = 8;
 
 #if HWY_MAX_BYTES < 32
 
-double sum_of(double* lanes) {
-  for (int half = kLanes / 2; half > 0; half /= 2) {
-    for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];
-  }
-  return lanes[0];
+inline float to_f32(float x) { return x; }
+inline float to_f32(std::uint16_t bf16) { return decode_bf16(bf16); }
+
+double sum_of(const double* lanes) {
+  double four[4];
+  for (int l = 0; l < 4; ++l) four[l] = lanes[l] + lanes[l + 4];
+  return (four[0] + four[1]) + (four[2] + four[3]);
 }
 
-double block_errors(const float* x, const std::uint8_t* codes, const std::uint8_t* block_scales,
-                    float global_scale, std::int64_t num_blocks, BlockErrors* out) {
+template <class Source>
+RowErrors block_errors(const Source* x, const std::uint8_t* codes, const std::uint8_t* block_scales,
+                       float global_scale, const float* guards, std::int64_t num_blocks,
+                       BlockErrors* out) {
+  RowErrors row;
   double dot[kLanes] = {};
   for (std::int64_t b = 0; b < num_blocks; ++b, x += 16, codes += kNvfp4BlockBytes) {
     double source[kLanes] = {}, error[kLanes] = {};
-    out[b].exact_values = 0;
+    out[b].is_beyond = false;
     for (int i = 0; i < kNvfp4QuantBlock; ++i) {
-      const float decoded = decode_nvfp4(unpack_e2m1(codes, i), block_scales[b], global_scale);
-      const double value = x[i], back = decoded, difference = back - value;
-      source[i % kLanes] = std::fma(value, value, source[i % kLanes]);
-      error[i % kLanes] = std::fma(difference, difference, error[i % kLanes]);
-      dot[i % kLanes] = std::fma(value, back, dot[i % kLanes]);
-      out[b].exact_values += f32_bits(x[i]) == f32_bits(decoded) ? 1 : 0;
+      const float from = to_f32(x[i]);
+      const float to = decode_nvfp4(unpack_e2m1(codes, i), block_scales[b], global_scale);
+      const double value = from, back = to, difference = back - value;
+      source[i / 2] = std::fma(value, value, source[i / 2]);
+      error[i / 2] = std::fma(difference, difference, error[i / 2]);
+      dot[i / 2] = std::fma(value, back, dot[i / 2]);
+      row.exact_values += f32_bits(from) == f32_bits(to) ? 1 : 0;
+      out[b].is_beyond |= std::fabs(from) > guards[block_scales[b]];
     }
-    out[b].source_squares = sum_of(source);
-    out[b].error_squares = sum_of(error);
-    out[b].source_amax = amax(x, kNvfp4QuantBlock);
+    row.source_squares += out[b].source_squares = sum_of(source);
+    row.error_squares += out[b].error_squares = sum_of(error);
   }
-  return sum_of(dot);
+  row.dot = sum_of(dot);
+  return row;
 }
 
 double code_squares(const std::uint8_t* codes, const double* weights, std::int64_t num_blocks) {
@@ -63,7 +71,10 @@ double code_squares(const std::uint8_t* codes, const double* weights, std::int64
     }
     lanes[b % kLanes] += static_cast<double>(sum) * weights[b];
   }
-  return sum_of(lanes);
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];
+  }
+  return lanes[0];
 }
 
 #else
@@ -80,28 +91,55 @@ constexpr std::array<float, 256> kE4m3Values = e4m3_values();
 using DoubleTag = hn::CappedTag<double, kLanes>;
 using DoubleVec = hn::Vec<DoubleTag>;
 constexpr int kDoubles = static_cast<int>(hn::MaxLanes(DoubleTag()));
-constexpr int kParts = kLanes / kDoubles;      // registers for eight lanes
+constexpr int kParts = kLanes / kDoubles;  // registers for eight lanes
+using FourTag = hn::FixedTag<double, 4>;
+using PairTag = hn::FixedTag<double, 2>;
 using FloatTag = hn::FixedTag<float, kLanes>;  // half a block
 using FloatVec = hn::Vec<FloatTag>;
-using ByteBlockTag = hn::FixedTag<std::uint8_t, kNvfp4QuantBlock>;
+using IntTag = hn::RebindToSigned<FloatTag>;
+using UintTag = hn::RebindToUnsigned<FloatTag>;
 
-template <class Tag>
-HWY_INLINE double tree_sum(Tag, hn::Vec<Tag> v) {
-  if constexpr (hn::MaxLanes(Tag()) == 1) {
-    return hn::GetLane(v);
-  } else {
-    const hn::Half<Tag> half;
-    return tree_sum(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
-  }
+// The values of a block at even and at odd places.
+struct Halves {
+  FloatVec even, odd;
+};
+
+HWY_INLINE Halves load_block(const float* x) {
+  const FloatTag d;
+  const auto first = hn::LoadU(d, x), last = hn::LoadU(d, x + kLanes);
+  return {hn::ConcatEven(d, last, first), hn::ConcatOdd(d, last, first)};
 }
-HWY_INLINE double sum_of(DoubleVec (&parts)[kParts]) {
-  for (int half = kParts / 2; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) parts[i] = hn::Add(parts[i], parts[i + half]);
-  }
-  return tree_sum(DoubleTag(), parts[0]);
+HWY_INLINE Halves load_block(const std::uint16_t* bf16) {
+  const FloatTag d;
+  const UintTag bits;
+  const auto pairs = hn::BitCast(bits, hn::LoadU(hn::Repartition<std::uint16_t, UintTag>(), bf16));
+  return {hn::BitCast(d, hn::ShiftLeft<16>(pairs)),
+          hn::BitCast(d, hn::And(pairs, hn::Set(bits, 0xFFFF0000u)))};
 }
 
-// A template, so that only one of the two forms is compiled.
+// (e2m1 * e4m3) * g of the codes in the low four bits; scaled_codes has the first products.
+HWY_INLINE FloatVec decode_codes(hn::Vec<UintTag> codes, FloatVec scaled_codes,
+                                 float global_scale) {
+  const FloatTag d;
+  const UintTag bits;
+  const auto magnitude =
+      hn::TableLookupLanes(scaled_codes, hn::IndicesFromVec(d, hn::And(codes, hn::Set(bits, 7))));
+  const auto sign = hn::And(hn::ShiftLeft<28>(codes), hn::Set(bits, 0x80000000u));
+  return hn::Mul(hn::Xor(magnitude, hn::BitCast(d, sign)), hn::Set(d, global_scale));
+}
+
+// Byte i holds the values 2 i and 2 i + 1.
+HWY_INLINE Halves decode_block(const std::uint8_t* codes, float block_scale, float global_scale) {
+  alignas(32) static constexpr float kMagnitudes[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  const FloatTag d;
+  const auto scaled_codes = hn::Mul(hn::Load(d, kMagnitudes), hn::Set(d, block_scale));
+  const auto pairs =
+      hn::PromoteTo(UintTag(), hn::LoadU(hn::Rebind<std::uint8_t, UintTag>(), codes));
+  return {decode_codes(pairs, scaled_codes, global_scale),
+          decode_codes(hn::ShiftRight<4>(pairs), scaled_codes, global_scale)};
+}
+
+// Templates, so that only the form for this target is compiled.
 template <class Tag>
 HWY_INLINE void promote(Tag d, FloatVec v, hn::Vec<Tag> (&parts)[kParts]) {
   if constexpr (hn::MaxLanes(Tag()) == kLanes) {
@@ -112,73 +150,70 @@ HWY_INLINE void promote(Tag d, FloatVec v, hn::Vec<Tag> (&parts)[kParts]) {
     parts[1] = hn::PromoteTo(d, hn::UpperHalf(half, v));
   }
 }
-
-// The upper and the lower byte of every code's value in BF16, which is the upper half of FP32.
-constexpr std::uint8_t kUpperBytes[16] = {0x00, 0x3F, 0x3F, 0x3F, 0x40, 0x40, 0x40, 0x40,
-                                          0x80, 0xBF, 0xBF, 0xBF, 0xC0, 0xC0, 0xC0, 0xC0};
-constexpr std::uint8_t kLowerBytes[16] = {0x00, 0x00, 0x80, 0xC0, 0x00, 0x40, 0x80, 0xC0,
-                                          0x00, 0x00, 0x80, 0xC0, 0x00, 0x40, 0x80, 0xC0};
-
-// (e2m1 * e4m3) * g of eight codes, given as the BF16 bits of their values.
-template <class WordVec>
-HWY_INLINE FloatVec scaled(WordVec bf16_bits, float block_scale, float global_scale) {
-  const FloatTag d;
-  const auto bits = hn::PromoteTo(hn::RebindToUnsigned<FloatTag>(), bf16_bits);
-  const auto value = hn::BitCast(d, hn::ShiftLeft<16>(bits));
-  return hn::Mul(hn::Mul(value, hn::Set(d, block_scale)), hn::Set(d, global_scale));
-}
-
-// decode_nvfp4 of a block: its first and its last eight values.
-HWY_INLINE void decode_block(const std::uint8_t* codes, float block_scale, float global_scale,
-                             FloatVec (&decoded)[2]) {
-  const ByteBlockTag bytes;
-  const hn::Repartition<std::uint16_t, ByteBlockTag> words;
-  const auto pairs = hn::ZeroExtendVector(bytes, hn::LoadU(hn::Half<ByteBlockTag>(), codes));
-  const auto low = hn::And(pairs, hn::Set(bytes, 0x0F));
-  const auto in_order = hn::InterleaveLower(bytes, low, hn::ShiftRight<4>(pairs));
-  const auto upper = hn::TableLookupBytes(hn::LoadU(bytes, kUpperBytes), in_order);
-  const auto lower = hn::TableLookupBytes(hn::LoadU(bytes, kLowerBytes), in_order);
-  const auto first = hn::BitCast(words, hn::InterleaveLower(bytes, lower, upper));
-  const auto last = hn::BitCast(words, hn::InterleaveUpper(bytes, lower, upper));
-  decoded[0] = scaled(first, block_scale, global_scale);
-  decoded[1] = scaled(last, block_scale, global_scale);
-}
-
-double block_errors(const float* x, const std::uint8_t* codes, const std::uint8_t* block_scales,
-                    float global_scale, std::int64_t num_blocks, BlockErrors* out) {
-  const hn::RebindToSigned<FloatTag> ints;
-  DoubleVec dot[kParts];
-  for (DoubleVec& part : dot) part = hn::Zero(DoubleTag());
-  for (std::int64_t b = 0; b < num_blocks; ++b, x += 16, codes += kNvfp4BlockBytes) {
-    FloatVec decoded[2];
-    decode_block(codes, kE4m3Values[block_scales[b]], global_scale, decoded);
-    DoubleVec source[kParts], error[kParts];
-    auto amax = hn::Zero(ints);
-    std::size_t exact = 0;
-    for (int h = 0; h < 2; ++h) {
-      const auto half = hn::LoadU(FloatTag(), x + h * kLanes);
-      DoubleVec value[kParts], back[kParts];
-      promote(DoubleTag(), half, value);
-      promote(DoubleTag(), decoded[h], back);
-      for (int i = 0; i < kParts; ++i) {
-        const auto difference = hn::Sub(back[i], value[i]);
-        source[i] =
-            h == 0 ? hn::Mul(value[i], value[i]) : hn::MulAdd(value[i], value[i], source[i]);
-        error[i] =
-            h == 0 ? hn::Mul(difference, difference) : hn::MulAdd(difference, difference, error[i]);
-        dot[i] = hn::MulAdd(value[i], back[i], dot[i]);
-      }
-      const auto bits = hn::BitCast(ints, half);
-      exact += hn::CountTrue(ints, hn::Eq(bits, hn::BitCast(ints, decoded[h])));
-      amax = hn::Max(amax, hn::And(bits, hn::Set(ints, 0x7FFFFFFF)));
-    }
-    out[b].source_squares = sum_of(source);
-    out[b].error_squares = sum_of(error);
-    out[b].source_amax =
-        f32_from_bits(static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(ints, amax))));
-    out[b].exact_values = static_cast<std::int32_t>(exact);
+template <class Tag>
+HWY_INLINE hn::Vec<FourTag> add_halves(Tag, const hn::Vec<Tag> (&parts)[kParts]) {
+  if constexpr (hn::MaxLanes(Tag()) == kLanes) {
+    return hn::Add(hn::LowerHalf(FourTag(), parts[0]), hn::UpperHalf(FourTag(), parts[0]));
+  } else {
+    return hn::Add(parts[0], parts[1]);
   }
-  return sum_of(dot);
+}
+
+// The sums of eight lanes of a, then of b.
+HWY_INLINE hn::Vec<PairTag> sums_of(const DoubleVec (&a)[kParts], const DoubleVec (&b)[kParts]) {
+  const FourTag d;
+  const auto four_a = add_halves(DoubleTag(), a), four_b = add_halves(DoubleTag(), b);
+  const auto two =
+      hn::Add(hn::InterleaveLower(d, four_a, four_b), hn::InterleaveUpper(d, four_a, four_b));
+  return hn::Add(hn::LowerHalf(PairTag(), two), hn::UpperHalf(PairTag(), two));
+}
+
+template <class Source>
+RowErrors block_errors(const Source* x, const std::uint8_t* codes, const std::uint8_t* block_scales,
+                       float global_scale, const float* guards, std::int64_t num_blocks,
+                       BlockErrors* out) {
+  const DoubleTag d;
+  const IntTag ints;
+  const auto magnitude = hn::Set(ints, 0x7FFFFFFF);
+  DoubleVec dot[kParts], value[kParts], back[kParts], source[kParts], error[kParts];
+  for (DoubleVec& part : dot) part = hn::Zero(d);
+  auto squares = hn::Zero(PairTag());
+  auto exact = hn::Zero(ints);
+  for (std::int64_t b = 0; b < num_blocks; ++b, x += 16, codes += kNvfp4BlockBytes) {
+    const Halves from = load_block(x);
+    const Halves to = decode_block(codes, kE4m3Values[block_scales[b]], global_scale);
+    promote(d, from.even, value);
+    promote(d, to.even, back);
+    for (int i = 0; i < kParts; ++i) {
+      const auto difference = hn::Sub(back[i], value[i]);
+      source[i] = hn::Mul(value[i], value[i]);
+      error[i] = hn::Mul(difference, difference);
+      dot[i] = hn::MulAdd(value[i], back[i], dot[i]);
+    }
+    promote(d, from.odd, value);
+    promote(d, to.odd, back);
+    for (int i = 0; i < kParts; ++i) {
+      const auto difference = hn::Sub(back[i], value[i]);
+      source[i] = hn::MulAdd(value[i], value[i], source[i]);
+      error[i] = hn::MulAdd(difference, difference, error[i]);
+      dot[i] = hn::MulAdd(value[i], back[i], dot[i]);
+    }
+    const auto sums = sums_of(source, error);
+    squares = hn::Add(squares, sums);
+    hn::StoreU(sums, PairTag(), &out[b].source_squares);
+    const auto even = hn::BitCast(ints, from.even), odd = hn::BitCast(ints, from.odd);
+    exact = hn::Sub(exact, hn::VecFromMask(ints, hn::Eq(even, hn::BitCast(ints, to.even))));
+    exact = hn::Sub(exact, hn::VecFromMask(ints, hn::Eq(odd, hn::BitCast(ints, to.odd))));
+    const auto largest = hn::Max(hn::And(even, magnitude), hn::And(odd, magnitude));
+    const auto guard = static_cast<std::int32_t>(f32_bits(guards[block_scales[b]]));
+    out[b].is_beyond = !hn::AllFalse(ints, hn::Gt(largest, hn::Set(ints, guard)));
+  }
+  RowErrors row;
+  row.source_squares = hn::GetLane(squares);
+  row.error_squares = hn::GetLane(hn::UpperHalf(hn::Half<PairTag>(), squares));
+  row.dot = hn::GetLane(sums_of(dot, dot));
+  row.exact_values = hn::GetLane(hn::SumOfLanes(ints, exact));
+  return row;
 }
 
 using ByteTag = hn::Repartition<std::uint8_t, DoubleTag>;
@@ -204,6 +239,13 @@ HWY_INLINE void add_code_squares(const std::uint8_t* codes, const double* weight
   }
 }
 
+// Lanes l += l + 4, + 2, + 1.
+HWY_INLINE double sum_of(const DoubleVec (&lanes)[kParts]) {
+  const auto four = add_halves(DoubleTag(), lanes);
+  const auto two = hn::Add(hn::LowerHalf(PairTag(), four), hn::UpperHalf(PairTag(), four));
+  return hn::GetLane(hn::Add(two, hn::Reverse(PairTag(), two)));
+}
+
 double code_squares(const std::uint8_t* codes, const double* weights, std::int64_t num_blocks) {
   DoubleVec lanes[kParts];
   for (auto& part : lanes) part = hn::Zero(DoubleTag());
@@ -225,7 +267,8 @@ double code_squares(const std::uint8_t* codes, const double* weights, std::int64
 #endif
 
 const ErrorKernels& error_kernel_table() {
-  static constexpr ErrorKernels kKernels = {&block_errors, &code_squares};
+  static constexpr ErrorKernels kKernels = {&block_errors<float>, &block_errors<std::uint16_t>,
+                                            &code_squares};
   return kKernels;
 }
 

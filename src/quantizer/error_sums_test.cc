@@ -8,8 +8,10 @@
 
 #include <cmath>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "numerics/bf16.h"
 #include "numerics/nvfp4.h"
 #include "testing/generators.h"
 
@@ -29,11 +31,14 @@ std::vector<NamedKernels> all_kernels() {
   return all;
 }
 
-double tree_sum(std::vector<double> lanes) {
+double halving_sum(std::vector<double> lanes) {
   for (std::size_t half = lanes.size() / 2; half > 0; half /= 2) {
     for (std::size_t l = 0; l < half; ++l) lanes[l] += lanes[l + half];
   }
   return lanes[0];
+}
+double pairing_sum(const std::vector<double>& l) {
+  return ((l[0] + l[4]) + (l[1] + l[5])) + ((l[2] + l[6]) + (l[3] + l[7]));
 }
 
 // The largest finite number, both zeros, subnormals, and values whose squares leave FP32.
@@ -49,50 +54,66 @@ std::vector<float> hard_values(std::uint64_t seed, std::size_t count) {
   return values;
 }
 
-void expect_block(const BlockErrors& got, const float* x, const float* decoded) {
-  std::vector<double> source(8), error(8);
-  std::int32_t exact = 0;
-  float amax = 0;
-  for (std::size_t i = 0; i < 16; ++i) {
-    const double value = x[i], difference = static_cast<double>(decoded[i]) - value;
-    source[i % 8] = std::fma(value, value, source[i % 8]);
-    error[i % 8] = std::fma(difference, difference, error[i % 8]);
-    exact += f32_bits(x[i]) == f32_bits(decoded[i]) ? 1 : 0;
-    amax = std::fmax(amax, std::fabs(x[i]));
+// All scales but NaN, all codes, a third of the values exact; global scales that make subnormals.
+template <class Source>
+void expect_errors(const NamedKernels& set, ErrorKernels::BlocksKernel<Source> kernel,
+                   float global_scale, std::size_t num_blocks) {
+  SCOPED_TRACE(fmt::format("{} {} {}", set.name, global_scale, num_blocks));
+  const std::size_t n = 16 * num_blocks;
+  testing::Random random(3);
+  std::vector<std::uint8_t> codes(n / 2), scales(num_blocks);
+  for (std::uint8_t& pair : codes) pair = static_cast<std::uint8_t>(random.bits());
+  for (std::uint8_t& scale : scales) scale = static_cast<std::uint8_t>(random.index(127));
+  std::vector<float> guards(256, 2.5f);
+  std::fill_n(guards.begin(), 20, -1.0f);
+  const std::vector<float> hard = hard_values(1, n);
+  std::vector<Source> x(n);
+  std::vector<double> dot(8);
+  RowErrors want;
+  std::vector<BlockErrors> want_blocks(num_blocks), got_blocks(num_blocks);
+  for (std::size_t b = 0; b < num_blocks; ++b) {
+    std::vector<double> source(8), error(8);
+    for (std::size_t i = 16 * b; i < 16 * b + 16; ++i) {
+      const float back = decode_nvfp4(unpack_e2m1(codes.data(), static_cast<std::int64_t>(i)),
+                                      scales[b], global_scale);
+      float value = i % 3 == 0 ? back : hard[i];
+      if constexpr (std::is_same_v<Source, float>) {
+        x[i] = value;
+      } else {
+        x[i] = f32_bits(value) >> 16;
+        value = decode_bf16(x[i]);
+      }
+      const double from = value, difference = static_cast<double>(back) - from;
+      const std::size_t lane = i % 16 / 2;
+      source[lane] = std::fma(from, from, source[lane]);
+      error[lane] = std::fma(difference, difference, error[lane]);
+      dot[lane] = std::fma(from, static_cast<double>(back), dot[lane]);
+      want.exact_values += f32_bits(value) == f32_bits(back) ? 1 : 0;
+      want_blocks[b].is_beyond |= std::fabs(value) > guards[scales[b]];
+    }
+    want.source_squares += want_blocks[b].source_squares = pairing_sum(source);
+    want.error_squares += want_blocks[b].error_squares = pairing_sum(error);
   }
-  EXPECT_EQ(got.source_squares, tree_sum(source));
-  EXPECT_EQ(got.error_squares, tree_sum(error));
-  EXPECT_EQ(got.source_amax, amax);
-  EXPECT_EQ(got.exact_values, exact);
+  want.dot = pairing_sum(dot);
+  const RowErrors got = kernel(x.data(), codes.data(), scales.data(), global_scale, guards.data(),
+                               static_cast<std::int64_t>(num_blocks), got_blocks.data());
+  EXPECT_EQ(got.source_squares, want.source_squares);
+  EXPECT_EQ(got.error_squares, want.error_squares);
+  EXPECT_EQ(got.dot, want.dot);
+  EXPECT_EQ(got.exact_values, want.exact_values);
+  for (std::size_t b = 0; b < num_blocks; ++b) {
+    EXPECT_EQ(got_blocks[b].source_squares, want_blocks[b].source_squares) << b;
+    EXPECT_EQ(got_blocks[b].error_squares, want_blocks[b].error_squares) << b;
+    EXPECT_EQ(got_blocks[b].is_beyond, want_blocks[b].is_beyond) << b;
+  }
 }
 
-// All scales but NaN, all codes, a third of the values exact; global scales that make subnormals.
 TEST(ErrorSums, OfBlocksAreTheSameBitsOnEveryInstructionSet) {
   for (const NamedKernels& set : all_kernels()) {
     for (const float global_scale : {1.0f, 0.3f, 1e-40f, 1e35f}) {
-      for (const std::int64_t num_blocks : {0, 1, 7, 300}) {
-        SCOPED_TRACE(fmt::format("{} {} {}", set.name, global_scale, num_blocks));
-        const auto n = static_cast<std::size_t>(16 * num_blocks);
-        testing::Random random(3);
-        std::vector<std::uint8_t> codes(n / 2), scales(n / 16);
-        for (std::uint8_t& pair : codes) pair = static_cast<std::uint8_t>(random.bits());
-        for (std::uint8_t& scale : scales) scale = static_cast<std::uint8_t>(random.index(127));
-        std::vector<float> x = hard_values(1, n), y(n);
-        for (std::size_t i = 0; i < n; ++i) {
-          y[i] = decode_nvfp4(unpack_e2m1(codes.data(), static_cast<std::int64_t>(i)),
-                              scales[i / 16], global_scale);
-          if (i % 3 == 0) x[i] = y[i];
-        }
-        std::vector<BlockErrors> got(static_cast<std::size_t>(num_blocks));
-        std::vector<double> dot(8);
-        for (std::size_t i = 0; i < n; ++i)
-          dot[i % 8] = std::fma(double{x[i]}, double{y[i]}, dot[i % 8]);
-        EXPECT_EQ(set.kernels.block_errors(x.data(), codes.data(), scales.data(), global_scale,
-                                           num_blocks, got.data()),
-                  tree_sum(dot));
-        for (std::size_t b = 0; b < got.size(); ++b) {
-          expect_block(got[b], x.data() + 16 * b, y.data() + 16 * b);
-        }
+      for (const std::size_t num_blocks : {0u, 1u, 7u, 300u}) {
+        expect_errors<float>(set, set.kernels.f32_errors, global_scale, num_blocks);
+        expect_errors<std::uint16_t>(set, set.kernels.bf16_errors, global_scale, num_blocks);
       }
     }
   }
@@ -119,7 +140,7 @@ TEST(ErrorSums, OfCodesAreTheSameBitsOnEveryInstructionSet) {
       }
       EXPECT_EQ(set.kernels.code_squares(codes.data(), weights.data(),
                                          static_cast<std::int64_t>(num_blocks)),
-                tree_sum(lanes));
+                halving_sum(lanes));
     }
   }
 }

@@ -180,11 +180,9 @@ void GroupEncoder::Impl::measure(const MatrixView& source, const std::uint8_t* c
                                  const std::uint8_t* block_scales) {
   const std::int64_t num_blocks = source.cols / kNvfp4QuantBlock;
   for_each_row(source.rows, [&](std::int64_t row, std::size_t thread_idx) {
-    RowScratch& mine = scratch[thread_idx];
-    decode_matrix_row(source, row, mine.values.data());
-    meter->add_blocks(mine.values.data(), codes + row * num_blocks * kNvfp4BlockBytes,
-                      block_scales + row * num_blocks, 0, num_blocks, mine.errors.data(),
-                      row_tallies[static_cast<std::size_t>(row)]);
+    meter->add_row(source, row, codes + row * num_blocks * kNvfp4BlockBytes,
+                   block_scales + row * num_blocks, 0, scratch[thread_idx].errors.data(),
+                   row_tallies[static_cast<std::size_t>(row)]);
   });
 }
 

@@ -14,6 +14,10 @@ namespace {
 
 constexpr std::int64_t kMaxPieceRows = 4096;
 
+std::int64_t scale_bytes(const MatrixView& matrix, std::int64_t count) {
+  return count * (matrix.scale_dtype == DType::kF32 ? 4 : 1);
+}
+
 }  // namespace
 
 MatrixView rows_of(const MatrixView& matrix, std::int64_t begin, std::int64_t end) {
@@ -25,11 +29,21 @@ MatrixView rows_of(const MatrixView& matrix, std::int64_t begin, std::int64_t en
   rows.data = static_cast<const std::byte*>(matrix.data) +
               data_bytes(matrix.format, matrix.row_stride) * begin;
   if (is_quantized(matrix.format)) {
-    const std::int64_t scale_bytes = matrix.scale_dtype == DType::kF32 ? 4 : 1;
     rows.block_scales = static_cast<const std::byte*>(matrix.block_scales) +
-                        scale_bytes * tile * matrix.scale_stride;
+                        scale_bytes(matrix, tile * matrix.scale_stride);
   }
   return rows;
+}
+
+MatrixView columns_of(const MatrixView& matrix, std::int64_t begin, std::int64_t count) {
+  MatrixView columns = matrix;
+  columns.cols = count;
+  columns.data = static_cast<const std::byte*>(matrix.data) + data_bytes(matrix.format, begin);
+  if (is_quantized(matrix.format)) {
+    columns.block_scales = static_cast<const std::byte*>(matrix.block_scales) +
+                           scale_bytes(matrix, begin / matrix.block_cols);
+  }
+  return columns;
 }
 
 std::int64_t piece_end(const MatrixView& matrix, std::int64_t begin, std::int64_t end,

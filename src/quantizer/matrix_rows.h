@@ -1,4 +1,4 @@
-// matrix_rows.h: pieces of rows of a matrix in host memory, and the refusal of values that no
+// matrix_rows.h: pieces of a matrix in host memory, and the refusal of values that no
 // encoding can hold.
 #pragma once
 
@@ -12,6 +12,10 @@ namespace dsv4 {
 // Rows [begin, end) of a matrix without global scales a row. Where scales cover several rows, begin
 // is the first row of a tile or all rows lie in one tile.
 MatrixView rows_of(const MatrixView& matrix, std::int64_t begin, std::int64_t end);
+
+// Columns [begin, begin + count) of all rows. Where scales cover several columns, they lie in one
+// block of them, or begin with one.
+MatrixView columns_of(const MatrixView& matrix, std::int64_t begin, std::int64_t count);
 
 // The end of the piece that starts at row `begin`: what rows_of takes, at most `end`, and about
 // `max_values` values or 4096 rows, but one row at least.

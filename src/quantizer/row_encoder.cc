@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "numerics/nvfp4.h"
+#include "quantizer/matrix_rows.h"
 #include "tensor/matrix_codec.h"
 
 namespace dsv4 {
@@ -25,14 +26,17 @@ void note_worst(const BlockErrors& errors, std::int64_t quant_block, ErrorTally&
   row.worst.quant_block = quant_block;
 }
 
+constexpr std::uint8_t kLargestScale = 0x7E;  // 448
+constexpr float kLookAtAll = -1;              // as a guard
+// Below it divisors may be subnormal, and be 0 for scales that are not.
+constexpr float kSmallestPlainGlobalScale = 0x1p-117f;
 constexpr std::uint8_t kSmallestScale = 1;     // 2^-9
 constexpr std::uint8_t kMagnitudeBits = 0x77;  // all 0 in codes +0 and -0
 
 }  // namespace
 
 RowScratch::RowScratch(std::int64_t cols)
-    : values(static_cast<std::size_t>(cols)),
-      weights(static_cast<std::size_t>(cols / kNvfp4QuantBlock)),
+    : weights(static_cast<std::size_t>(cols / kNvfp4QuantBlock)),
       errors(static_cast<std::size_t>(cols / kNvfp4QuantBlock)) {}
 
 bool has_nonzero_code(const std::uint8_t* codes, std::int64_t num_bytes) {
@@ -42,53 +46,60 @@ bool has_nonzero_code(const std::uint8_t* codes, std::int64_t num_bytes) {
 }
 
 ErrorMeter::ErrorMeter(float global_scale)
-    : global_scale_(global_scale),
-      kernels_(error_kernels()),
-      // A little inside, so that rounding does not matter.
-      smallest_amax_(kUnderflowingWantedScale * 1.01f * kE2m1Max * global_scale),
-      largest_amax_(kLargestWantedScale * 0.99f * kE2m1Max * global_scale) {
-  // Among subnormals rounding is not little: look at every block.
-  if (!(smallest_amax_ >= std::numeric_limits<float>::min())) {
-    smallest_amax_ = std::numeric_limits<float>::infinity();
-  }
+    : global_scale_(global_scale), kernels_(error_kernels()) {
+  guards_.fill(kLookAtAll);
   for (std::size_t code = 0; code < largest_values_.size(); ++code) {
     largest_values_[code] = 7.0f * nvfp4_divisor(static_cast<std::uint8_t>(code), global_scale);
   }
+  if (global_scale < kSmallestPlainGlobalScale) return;
+  // From 2 on a scale was wanted to be 2^-9 at least, and leaves some code that is not zero.
+  std::copy_n(largest_values_.begin() + 2, kLargestScale - 1, guards_.begin() + 2);
+  const float largest_amax = 0.99f * kLargestWantedScale * kE2m1Max * global_scale;
+  guards_[kLargestScale] = std::min(guards_[kLargestScale], largest_amax);
 }
 
-// What one block lost besides its sums; few blocks come here.
-void ErrorMeter::count_limits(const float* x, float amax, const std::uint8_t* codes,
-                              std::uint8_t block_scale, ErrorTally& row) const {
-  if (!(amax > 0)) return;
-  const float wanted = amax / (kE2m1Max * global_scale_);
+// Counts what one block lost besides its sums; few blocks come here.
+void ErrorMeter::count_limits(const float* x, const std::uint8_t* codes, std::uint8_t block_scale,
+                              ErrorTally& row) const {
+  const float largest = amax(x, kNvfp4QuantBlock);
+  if (!(largest > 0)) return;
+  const float wanted = largest / (kE2m1Max * global_scale_);
   row.scales_too_large += wanted > kLargestWantedScale ? 1 : 0;
   row.scales_too_small += wanted <= kUnderflowingWantedScale ? 1 : 0;
-  row.zeroed_blocks += block_scale == 0 || !has_nonzero_code(codes, kNvfp4BlockBytes) ? 1 : 0;
+  row.zeroed_blocks +=
+      nvfp4_divisor(block_scale, global_scale_) == 0 || !has_nonzero_code(codes, kNvfp4BlockBytes)
+          ? 1
+          : 0;
   const float limit = largest_values_[block_scale];
   if (!(limit > 0)) return;
   row.saturated_values +=
       std::count_if(x, x + kNvfp4QuantBlock, [&](float value) { return std::fabs(value) > limit; });
 }
 
-void ErrorMeter::add_blocks(const float* x, const std::uint8_t* codes,
-                            const std::uint8_t* block_scales, std::int64_t first_block,
-                            std::int64_t num_blocks, BlockErrors* errors, ErrorTally& row) const {
-  row.dot += kernels_.block_errors(x, codes, block_scales, global_scale_, num_blocks, errors);
-  for (std::int64_t b = 0; b < num_blocks; ++b) {
-    const BlockErrors& block = errors[b];
-    row.source_squares += block.source_squares;
-    row.error_squares += block.error_squares;
-    row.exact_values += block.exact_values;
-    const float amax = block.source_amax;
-    if (!(amax > smallest_amax_ && amax < largest_amax_ &&
-          amax <= largest_values_[block_scales[b]])) {
-      count_limits(x + b * kNvfp4QuantBlock, amax, codes + b * kNvfp4BlockBytes, block_scales[b],
-                   row);
-    }
-    note_worst(block, first_block + b, row);
-  }
+void ErrorMeter::add_row(const MatrixView& x, std::int64_t row_idx, const std::uint8_t* codes,
+                         const std::uint8_t* block_scales, std::int64_t first_block,
+                         BlockErrors* errors, ErrorTally& row) const {
+  const std::int64_t num_blocks = x.cols / kNvfp4QuantBlock;
+  const std::int64_t offset = row_idx * x.row_stride;
+  const RowErrors sums =
+      x.format == Format::kBf16
+          ? kernels_.bf16_errors(static_cast<const std::uint16_t*>(x.data) + offset, codes,
+                                 block_scales, global_scale_, guards_.data(), num_blocks, errors)
+          : kernels_.f32_errors(static_cast<const float*>(x.data) + offset, codes, block_scales,
+                                global_scale_, guards_.data(), num_blocks, errors);
+  row.source_squares += sums.source_squares;
+  row.error_squares += sums.error_squares;
+  row.dot += sums.dot;
+  row.exact_values += sums.exact_values;
   row.values += num_blocks * kNvfp4QuantBlock;
   row.quant_blocks += num_blocks;
+  for (std::int64_t b = 0; b < num_blocks; ++b) {
+    note_worst(errors[b], first_block + b, row);
+    if (!errors[b].is_beyond) continue;
+    float values[kNvfp4QuantBlock];
+    decode_matrix_row(columns_of(x, b * kNvfp4QuantBlock, kNvfp4QuantBlock), row_idx, values);
+    count_limits(values, codes + b * kNvfp4BlockBytes, block_scales[b], row);
+  }
 }
 
 Fp4Caster::Fp4Caster(const MatrixView& matrix, const ErrorMeter& meter, E2m1Rounding rounding)
@@ -173,19 +184,15 @@ void Fp4Caster::cast_row(std::int64_t row_idx, std::uint8_t* codes, std::uint8_t
 void Fp4Caster::encode_block(std::int64_t row_idx, std::int64_t quant_block, std::uint8_t* codes,
                              std::uint8_t& block_scale, ErrorTally& row) const {
   float x[kNvfp4QuantBlock];
-  MatrixView block = matrix_;  // of one row and one quant block
   const std::int64_t first_col = quant_block * kNvfp4QuantBlock;
-  block.cols = kNvfp4QuantBlock;
-  block.data = static_cast<const std::uint8_t*>(matrix_.data) + first_col / 2;
-  block.block_scales =
-      static_cast<const std::uint8_t*>(matrix_.block_scales) + first_col / matrix_.block_cols;
-  decode_matrix_row(block, row_idx, x);
+  decode_matrix_row(columns_of(matrix_, first_col, kNvfp4QuantBlock), row_idx, x);
   // Under the smallest scale something is left of a block that would be zeros under 0.
   block_scale =
       std::max(nvfp4_block_scale(amax(x, kNvfp4QuantBlock), meter_.global_scale()), kSmallestScale);
   encode_nvfp4_codes(x, block_scale, meter_.global_scale(), codes, rounding_);
   BlockErrors errors;
-  meter_.add_blocks(x, codes, &block_scale, quant_block, 1, &errors, row);
+  meter_.add_row(f32_matrix(x, 1, kNvfp4QuantBlock), 0, codes, &block_scale, quant_block, &errors,
+                 row);
   ++row.reencoded_blocks;
 }
 

@@ -18,7 +18,6 @@ namespace dsv4 {
 struct RowScratch {
   explicit RowScratch(std::int64_t cols);
 
-  std::vector<float> values;        // [cols]
   std::vector<double> weights;      // [cols / 16]
   std::vector<BlockErrors> errors;  // [cols / 16]
 };
@@ -28,23 +27,23 @@ class ErrorMeter {
  public:
   explicit ErrorMeter(float global_scale);
 
-  // Adds to `row` what blocks of it cost: x [16 * num_blocks], their codes [8 * num_blocks] and
-  // block scales [num_blocks], the first of them number `first_block` of the row. errors
-  // [num_blocks] is scratch.
-  void add_blocks(const float* x, const std::uint8_t* codes, const std::uint8_t* block_scales,
-                  std::int64_t first_block, std::int64_t num_blocks, BlockErrors* errors,
-                  ErrorTally& row) const;
+  // Adds to `row` what row `row_idx` of x (kF32 or kBf16, columns a multiple of 16) cost: its codes
+  // [cols / 2] and block scales [cols / 16], the first of them number `first_block` of the matrix's
+  // row. errors [cols / 16] is scratch.
+  void add_row(const MatrixView& x, std::int64_t row_idx, const std::uint8_t* codes,
+               const std::uint8_t* block_scales, std::int64_t first_block, BlockErrors* errors,
+               ErrorTally& row) const;
   const ErrorKernels& kernels() const { return kernels_; }
   float global_scale() const { return global_scale_; }
 
  private:
-  void count_limits(const float* x, float amax, const std::uint8_t* codes, std::uint8_t block_scale,
+  void count_limits(const float* x, const std::uint8_t* codes, std::uint8_t block_scale,
                     ErrorTally& row) const;
 
   float global_scale_;
   const ErrorKernels& kernels_;
   std::array<float, 256> largest_values_;  // of a block by its scale, before values saturate
-  float smallest_amax_, largest_amax_;     // between them block scales surely lie in range
+  std::array<float, 256> guards_;          // up to which nothing can be out of range
 };
 
 // Rows of an MXFP4 or NVFP4 matrix under a new global scale, by the rule of GroupEncoder. Matrices
