@@ -121,6 +121,18 @@ TEST(GroupEncoder, ThreadsPiecesAndBackendsDoNotShow) {
     for (std::uint8_t& scale : matrix->scales) scale = static_cast<std::uint8_t>(random.index(127));
   }
   std::vector<MatrixGroup> groups = {{{named("gate", gate.view()), named("up", up.view())}}};
+  // The largest exponent stands once, in the middle, above blocks of zeros that claim larger ones.
+  Fp4Matrix mxfp4(Format::kMxfp4, 300, 96);
+  mxfp4.fill_codes();
+  for (std::uint8_t& scale : mxfp4.scales)
+    scale = static_cast<std::uint8_t>(100 + random.index(25));
+  mxfp4.scale(171, 1) = 130;
+  for (std::int64_t row = 0; row < mxfp4.rows; row += 50) {
+    mxfp4.set_block_codes(row, 2, 8);
+    mxfp4.scale(row, 2) = 200;
+  }
+  groups.push_back({{named("mxfp4", mxfp4.view())}});
+  EXPECT_EQ(encode_group(groups.back())[0].matrix.global_scale, 0x1p-5f);
   std::vector<HostMatrix> sources;
   for (const MatrixSpec& spec : value_specs()) {
     sources.emplace_back(spec, 300, 80, hard_values(7, 300 * 80));
