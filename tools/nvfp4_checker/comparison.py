@@ -52,6 +52,7 @@ class Comparison:
         self.quantized, self.source = quantized, source
         self.report, self.findings = report, findings
         self.tallies = {}  # of (kind, layer)
+        self.stores_reciprocal = quantized.layout == "compressed-tensors"
         self.kept = set()  # keys of tallies: NVFP4 in the source already
         self.inexact_scales = 0
         options = (report or {}).get("options", {})
@@ -67,7 +68,7 @@ class Comparison:
                 self._refuse(missing[0], "source", "is no matrix that the source has")
                 continue
             sources = [self.source.matrices[name] for name in names]
-            encoding = Encoding(sources, self.rounding, self.four_over_six)
+            encoding = Encoding(sources, self.rounding, self.four_over_six, self.stores_reciprocal)
             for name, source in zip(names, sources):
                 key = kind_of(name), layer_of(name)
                 if key not in self.tallies and source.form == "NVFP4":
@@ -139,7 +140,7 @@ class Comparison:
             )
             return Tally()
         tally, differing, first = Tally(), 0, None
-        if self.quantized.layout == "compressed-tensors":
+        if self.stores_reciprocal and encoding.is_cast:
             made = self._with_meant_scale(made, encoding.global_scale)
         for begin, end in made.chunks():
             values, decoded = source.decode(begin, end), made.decode(begin, end)

@@ -11,11 +11,14 @@ from nvfp4_checker import codecs
 class Encoding:
     """What the documented rules make of a group of source matrices that share a global scale."""
 
-    def __init__(self, sources, rounding, four_over_six):
+    def __init__(self, sources, rounding, four_over_six, stores_reciprocal):
         self.rounding, self.four_over_six = rounding, four_over_six
         forms = {source.form for source in sources}
         self.is_cast = forms in ({"MXFP4"}, {"NVFP4"})
         self.global_scale = self._global_scale(sources, forms)
+        if stores_reciprocal and not self.is_cast:
+            # What the file will decode with, so that nothing but the encoding is lost.
+            self.global_scale = np.float32(1) / (np.float32(1) / self.global_scale)
 
     def _global_scale(self, sources, forms):
         if forms == {"NVFP4"}:
