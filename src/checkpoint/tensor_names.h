@@ -43,6 +43,12 @@ inline constexpr Nvfp4Names kModelOptNames{"weight", "weight_scale", "weight_sca
 inline constexpr Nvfp4Names kCompressedTensorsNames{
     "weight_packed", "weight_scale", "weight_global_scale", "input_global_scale", true};
 
+enum class Nvfp4Layout : std::uint8_t { kModelOpt, kCompressedTensors };
+
+constexpr const Nvfp4Names& nvfp4_names(Nvfp4Layout layout) {
+  return layout == Nvfp4Layout::kModelOpt ? kModelOptNames : kCompressedTensorsNames;
+}
+
 // A store's tensors by official name.
 class NamedTensors {
  public:
