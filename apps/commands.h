@@ -22,6 +22,7 @@ void add_inspect_command(CLI::App& app);
 void add_parse_command(CLI::App& app);
 void add_perplexity_command(CLI::App& app);
 void add_prompt_command(CLI::App& app);
+void add_quantize_command(CLI::App& app);
 void add_tokenize_command(CLI::App& app);
 void add_verify_command(CLI::App& app);
 

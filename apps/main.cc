@@ -39,6 +39,7 @@ void add_commands(CLI::App& app) {
       "  dsv4 inspect models/nano\n"
       "  dsv4 perplexity models/nano models/nano/held_out.txt\n"
       "  dsv4 eval models/nano --questions models/nano/questions.jsonl --limit 2\n"
+      "  dsv4 quantize models/nano nano-nvfp4\n"
       "  echo 'Hello' | dsv4 tokenize models/nano\n"
       "  source <(dsv4 completion bash)\n"
       "\n"
@@ -53,6 +54,7 @@ void add_commands(CLI::App& app) {
   add_parse_command(app);
   add_perplexity_command(app);
   add_prompt_command(app);
+  add_quantize_command(app);
   add_tokenize_command(app);
   add_verify_command(app);
 }

@@ -35,16 +35,6 @@ bool is_number(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// `.NAME.tmp-PID-N`, as the constructor makes them.
-bool is_temporary_name(std::string_view name) {
-  const std::size_t mark = name.rfind(kTemporaryMark);
-  if (!name.starts_with('.') || mark == name.npos || mark < 2) return false;
-  const std::string_view numbers = name.substr(mark + kTemporaryMark.size());
-  const std::size_t dash = numbers.find('-');
-  return dash != numbers.npos && is_number(numbers.substr(0, dash)) &&
-         is_number(numbers.substr(dash + 1));
-}
-
 }  // namespace
 
 AtomicFile::AtomicFile(const std::filesystem::path& target) : target_(target) {
@@ -145,6 +135,15 @@ void write_text_file(const std::filesystem::path& target, std::string_view text)
   AtomicFile file(target);
   file.write(text);
   file.commit();
+}
+
+bool is_temporary_name(std::string_view name) {
+  const std::size_t mark = name.rfind(kTemporaryMark);
+  if (!name.starts_with('.') || mark == name.npos || mark < 2) return false;
+  const std::string_view numbers = name.substr(mark + kTemporaryMark.size());
+  const std::size_t dash = numbers.find('-');
+  return dash != numbers.npos && is_number(numbers.substr(0, dash)) &&
+         is_number(numbers.substr(dash + 1));
 }
 
 int remove_abandoned_temporaries(const std::filesystem::path& directory) {

@@ -50,6 +50,9 @@ class AtomicFile {
 // The whole file in one step: for JSON and other small text.
 void write_text_file(const std::filesystem::path& target, std::string_view text);
 
+// Whether an AtomicFile of a process that was killed may have left a file of this name.
+bool is_temporary_name(std::string_view name);
+
 // Removes the temporaries that killed processes left in `directory`, in which nobody may be writing
 // now. Returns how many there were. Throws Error: kNotFound, kIo.
 int remove_abandoned_temporaries(const std::filesystem::path& directory);

@@ -109,7 +109,9 @@ float GroupEncoder::Impl::global_scale_of_values(const RowsReadCallback& rows_re
   }
   const float result = options.four_over_six ? nvfp4_four_over_six_global_scale(largest)
                                              : nvfp4_global_scale(largest);
-  return result > 0 ? result : 1.0f;
+  if (!(result > 0)) return 1.0f;
+  const float stored = 1.0f / result;
+  return options.stores_reciprocal && is_finite(stored) ? 1.0f / stored : result;
 }
 
 void GroupEncoder::Impl::start_rows(std::int64_t rows) {

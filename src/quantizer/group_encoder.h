@@ -25,6 +25,8 @@ struct MatrixGroup {
 struct EncodingOptions {
   E2m1Rounding rounding = E2m1Rounding::kNearestEven;
   bool four_over_six = false;  // QuantizeParams; not for sources that are FP4 already
+  // The file stores 1 / g: what is encoded from values takes the g that this decodes to.
+  bool stores_reciprocal = false;
 };
 
 // Told that rows [begin, end) of a member will not be read again before encode() asks for them.
@@ -37,7 +39,8 @@ inline constexpr std::int64_t kEncoderChunkValues = std::int64_t{1} << 20;
 
 // The global scale and the rule by which a quant block of 16 gets its bytes:
 //   BF16, F32, FP8  g = amax of the group / 2688 (four over six: / 1536), codes by QuantizeParams.
-//                   g = 1 and codes 0 where amax is 0, or so small that g would be 0.
+//                   g = 1 and codes 0 where amax is 0, or so small that g would be 0. Where the
+//                   file stores 1 / g, g is the reciprocal of the stored FP32.
 //   MXFP4, NVFP4    each block has an exact multiplier: 2^k, or e4m3 * g of its matrix.
 //                   MXFP4: g = 2^(k_max - 8), k_max over the blocks with a nonzero code in all
 //                   members. NVFP4: the largest g of the members.

@@ -1,0 +1,210 @@
+// quantize_command.cc: dsv4 quantize: a checkpoint to NVFP4, and what it cost.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "checkpoint/json_fields.h"
+#include "commands.h"
+#include "common_options.h"
+#include "console.h"
+#include "io/atomic_file.h"
+#include "quantizer/output_directory.h"
+#include "quantizer/quantize.h"
+
+namespace dsv4 {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct QuantizeArguments {
+  std::string in, out, layout = "modelopt", rounding = "nearest_even", plot, device = "cpu";
+  std::vector<std::string> modules{"experts"};
+  std::string max_memory = "4GiB";
+  int threads = 0;
+  bool four_over_six = false, resume = false, json = false;
+};
+
+// "2GiB", "512MiB", "3GB", "1000000": bytes; empty for anything else.
+std::optional<std::int64_t> parse_bytes(std::string_view text) {
+  struct Unit {
+    std::string_view name;
+    std::int64_t bytes;
+  };
+  constexpr Unit kUnits[] = {{"", 1},
+                             {"MiB", std::int64_t{1} << 20},
+                             {"GiB", std::int64_t{1} << 30},
+                             {"MB", 1'000'000},
+                             {"GB", 1'000'000'000}};
+  std::int64_t number = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || number <= 0) return std::nullopt;
+  const std::string_view name = text.substr(static_cast<std::size_t>(stop - text.data()));
+  for (const Unit& unit : kUnits) {
+    if (unit.name != name) continue;
+    if (number > std::numeric_limits<std::int64_t>::max() / unit.bytes) return std::nullopt;
+    return number * unit.bytes;
+  }
+  return std::nullopt;
+}
+
+CLI::Validator byte_count() {
+  const auto refusal = [](const std::string& text) -> std::string {
+    if (parse_bytes(text)) return {};
+    return fmt::format("\"{}\" is no number of bytes above 0, such as 4GiB, 512MiB or 3GB", text);
+  };
+  return {refusal, ""};
+}
+
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<std::int64_t>(std::llround(std::min(seconds, 1e9)));
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
+  return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
+}
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+std::string rate_text(std::int64_t bytes, double seconds) {
+  return format_bytes(static_cast<std::int64_t>(static_cast<double>(bytes) / seconds)) + "/s";
+}
+
+// The bar, with the rate so far and the time left. What a run before has done costs other time than
+// what is encoded now, so each of the two has its own clock.
+std::function<void(const QuantizeProgress&)> progress_bar() {
+  constexpr double kShownFrom = 0.5;
+  struct Bar {
+    ProgressBar bar{"quantising", "MB"};
+    std::optional<Clock::time_point> begin;
+    std::int64_t resumed = 0;
+  };
+  const auto shown = std::make_shared<Bar>();
+  return [shown](const QuantizeProgress& progress) {
+    InterruptGuard::check();
+    if (!shown->begin || shown->resumed != progress.resumed) {
+      shown->begin = Clock::now();
+      shown->resumed = progress.resumed;
+    }
+    const double seconds = seconds_since(*shown->begin);
+    const std::int64_t made = progress.done - progress.resumed;
+    std::string note;
+    if (made > 0 && seconds > kShownFrom) {
+      const double left =
+          seconds * static_cast<double>(progress.total - progress.done) / static_cast<double>(made);
+      note = fmt::format("{}, {} left", rate_text(made, seconds), duration_text(left));
+    }
+    constexpr std::int64_t kMb = 1'000'000;
+    shown->bar.update(progress.done / kMb, std::max<std::int64_t>(progress.total / kMb, 1), note);
+  };
+}
+
+QuantizeJob make_job(const QuantizeArguments& args) {
+  QuantizeJob job;
+  job.in = args.in;
+  job.out = args.out;
+  job.layout = args.layout == "modelopt" ? Nvfp4Layout::kModelOpt : Nvfp4Layout::kCompressedTensors;
+  job.modules = args.modules;
+  job.encoding.rounding =
+      args.rounding == "nearest_even" ? E2m1Rounding::kNearestEven : E2m1Rounding::kHalfStep;
+  job.encoding.four_over_six = args.four_over_six;
+  job.max_memory_bytes = parse_bytes(args.max_memory).value();
+  job.device = args.device;
+  job.num_threads = args.threads;
+  job.resume = args.resume;
+  return job;
+}
+
+QuantizeResult quantize(const QuantizeArguments& args) {
+  QuantizeJob job = make_job(args);
+  job.load_progress = load_progress_bar();
+  job.progress = progress_bar();
+  try {
+    return quantize_checkpoint(job);
+  } catch (const Interrupted&) {
+    write_stderr_line("note: what is done so far stays; go on with the same options and --resume");
+    throw;
+  }
+}
+
+void run_quantize(const QuantizeArguments& args) {
+  const InterruptGuard guard;
+  const Clock::time_point begin = Clock::now();
+  const QuantizeResult result = quantize(args);
+  const double seconds = seconds_since(begin);
+  if (!args.plot.empty()) write_text_file(args.plot, report_plot_svg(result.report));
+  if (args.json) {
+    const std::filesystem::path report = std::filesystem::path(args.out) / kReportFileName;
+    write_stdout(nlohmann::ordered_json::parse(read_text_file(report, kMaxConfigBytes)).dump() +
+                 "\n");
+  } else {
+    write_stdout(report_table(result.report));
+    for (const std::string& note : result.notes) write_stdout("note: " + printable(note) + "\n");
+  }
+  write_stderr_line(fmt::format("{} to {} in {:.1f} s, {}", format_bytes(result.source_bytes),
+                                format_bytes(result.output_bytes), seconds,
+                                rate_text(result.source_bytes - result.resumed_bytes, seconds)));
+}
+
+}  // namespace
+
+void add_quantize_command(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("quantize", "make an NVFP4 checkpoint, and say what it cost");
+  const auto args = std::make_shared<QuantizeArguments>();
+  command->add_option("IN", args->in, "directory of the model, in any format")
+      ->type_name("DIR")
+      ->required();
+  command->add_option("OUT", args->out, "directory for the result, new or empty")
+      ->type_name("DIR")
+      ->required();
+  command
+      ->add_option("--layout", args->layout, "names and files: NVIDIA's or those of llm-compressor")
+      ->check(CLI::IsMember({"modelopt", "compressed-tensors"}))
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--modules", args->modules,
+          "what to quantise, with commas between: experts, attention, shared_experts, head, "
+          "all, or names in which * stands for any text")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->capture_default_str();
+  command->add_option("--rounding", args->rounding, "how values become E2M1 codes")
+      ->check(CLI::IsMember({"nearest_even", "half_step"}))
+      ->capture_default_str();
+  command->add_flag("--four-over-six", args->four_over_six,
+                    "give each quant block the better of two scales, by its squared error");
+  command->add_option("--max-memory", args->max_memory, "resident memory that it may use")
+      ->type_name("BYTES")
+      ->check(byte_count())
+      ->capture_default_str();
+  command->add_option("--threads", args->threads, "threads to compute with; 0: all cores")
+      ->transform(whole_number(0, kMaxThreads))
+      ->capture_default_str();
+  command->add_option("--device", args->device, "where to compute; the bytes are the same")
+      ->check(CLI::IsMember({"cpu", "reference"}))
+      ->capture_default_str();
+  command->add_flag("--resume", args->resume, "go on with a run that was stopped");
+  command->add_option("--plot", args->plot, "draw the errors by layer into this file, as SVG")
+      ->type_name("FILE");
+  command->add_flag("--json", args->json, "the report as one JSON object");
+  command->footer(
+      "Sources are BF16, FP8, MXFP4 and NVFP4 checkpoints. MXFP4 becomes NVFP4 without loss where\n"
+      "the exponents allow, which the report says. The rest of the model is copied as it is, "
+      "draft\n"
+      "blocks too. OUT gets shards, index, config.json, tokenizer and quantization_report.json.\n"
+      "Examples:\n"
+      "  dsv4 quantize models/nano nano-nvfp4\n"
+      "  dsv4 quantize models/nano nano-all --modules all --four-over-six --plot nano-all.svg\n"
+      "  dsv4 quantize DeepSeek-V4-Flash flash-nvfp4 --max-memory 2GiB --resume");
+  command->callback([args] { run_quantize(*args); });
+}
+
+}  // namespace dsv4

@@ -1,0 +1,63 @@
+// module_choice_test.cc: words and patterns against nano's matrices.
+#include "quantizer/module_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "checkpoint/checkpoint_test_files.h"
+
+namespace dsv4 {
+namespace {
+
+// The kinds that `modules` choose wholly; a kind that is chosen in part fails the test.
+std::set<MatrixKind> chosen_kinds(const std::vector<std::string>& modules) {
+  const auto weights = load_checkpoint(nano_dir());
+  const std::vector<NamedMatrix> matrices = list_matrices(*weights);
+  const std::vector<bool> chosen = choose_matrices(matrices, modules);
+  std::set<MatrixKind> kinds, others;
+  for (std::size_t i = 0; i < matrices.size(); ++i) {
+    EXPECT_FALSE(matrices[i].is_draft && chosen[i]) << matrices[i].name;
+    if (matrices[i].is_draft) continue;
+    (chosen[i] ? kinds : others).insert(matrices[i].kind);
+  }
+  for (const MatrixKind kind : kinds) EXPECT_EQ(others.count(kind), 0u);
+  return kinds;
+}
+
+TEST(ModuleChoice, WordsNameKinds) {
+  using Kinds = std::set<MatrixKind>;
+  const Kinds experts{MatrixKind::kExpertGate, MatrixKind::kExpertUp, MatrixKind::kExpertDown};
+  EXPECT_EQ(chosen_kinds({"experts"}), experts);
+  EXPECT_EQ(chosen_kinds({"attention"}), Kinds{MatrixKind::kAttention});
+  EXPECT_EQ(chosen_kinds({"shared_experts", "head"}),
+            (Kinds{MatrixKind::kSharedExpert, MatrixKind::kHead}));
+  Kinds all = experts;
+  all.insert({MatrixKind::kAttention, MatrixKind::kSharedExpert, MatrixKind::kHead});
+  EXPECT_EQ(chosen_kinds({"all"}), all);
+  EXPECT_EQ(chosen_kinds({"experts", "experts", "*.ffn.experts.*"}), experts);
+  all.insert(MatrixKind::kCompressor);
+  EXPECT_EQ(chosen_kinds({"*"}), all);
+}
+
+TEST(ModuleChoice, PatternsAndNamesChooseSingleMatrices) {
+  const auto weights = load_checkpoint(nano_dir());
+  const std::vector<NamedMatrix> matrices = list_matrices(*weights);
+  const auto names = [&](const std::vector<std::string>& modules) {
+    std::vector<std::string> chosen_names;
+    const std::vector<bool> chosen = choose_matrices(matrices, modules);
+    for (std::size_t i = 0; i < matrices.size(); ++i) {
+      if (chosen[i]) chosen_names.push_back(matrices[i].name);
+    }
+    return chosen_names;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names({"layers.3.ffn.experts.7.w1"}), Names{"layers.3.ffn.experts.7.w1"});
+  EXPECT_EQ(names({"layers.1.ffn.experts.0.*"}),
+            (Names{"layers.1.ffn.experts.0.w1", "layers.1.ffn.experts.0.w3",
+                   "layers.1.ffn.experts.0.w2"}));
+  EXPECT_EQ(names({"*.2.attn.wq_a"}), Names{"layers.2.attn.wq_a"});
+}
+
+}  // namespace
+}  // namespace dsv4

@@ -1,0 +1,150 @@
+#include "quantizer/output_directory.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <system_error>
+
+#include "base/error.h"
+#include "checkpoint/json_fields.h"
+#include "io/atomic_file.h"
+#include "io/tensor_store.h"
+
+namespace dsv4 {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kNamesShown = 3;
+
+// Weights in formats of any program; they would be of the model before.
+constexpr std::array<std::string_view, 6> kWeightEndings{".safetensors", ".bin", ".gguf",
+                                                         ".pt",          ".pth", ".index.json"};
+
+std::vector<std::string> names_in(const fs::path& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
+  require(!error, ErrorCode::kIo, "cannot list {}: {}", directory.string(), error.message());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool contains(const std::vector<std::string>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::string shown(const std::vector<std::string>& names) {
+  std::vector<std::string> first;
+  for (std::size_t i = 0; i < std::min(kNamesShown, names.size()); ++i) {
+    first.push_back(in_quotes(names[i]));
+  }
+  return fmt::format("{}{}", fmt::join(first, ", "), names.size() > kNamesShown ? ", ..." : "");
+}
+
+void check_fresh(const fs::path& out, const std::vector<std::string>& names) {
+  require(!contains(names, kJournalFileName), ErrorCode::kBadRequest,
+          "{} holds a quantisation that was not finished; go on with --resume, or empty the "
+          "directory",
+          out.string());
+  require(names.empty(), ErrorCode::kBadRequest,
+          "{} is not empty (it holds {}); name a new or empty directory", out.string(),
+          shown(names));
+}
+
+// Without a journal only what a run leaves that was killed before it had one.
+void check_resumable(const fs::path& out, std::vector<std::string> names) {
+  if (contains(names, kJournalFileName)) return;
+  require(!contains(names, kReportFileName) || !contains(names, kConfigFileName),
+          ErrorCode::kBadRequest, "{} holds a finished quantisation; there is nothing to resume",
+          out.string());
+  std::erase_if(names, is_temporary_name);
+  require(names.empty(), ErrorCode::kBadRequest,
+          "{} holds no quantisation that could go on, but {}; name a new or empty directory",
+          out.string(), shown(names));
+}
+
+fs::path create(const fs::path& in, const fs::path& out, bool resume) {
+  OutputDirectory::check(in, out, resume);
+  std::error_code error;
+  fs::create_directories(out, error);
+  require(!error, ErrorCode::kIo, "cannot create {}: {}", out.string(), error.message());
+  return out;
+}
+
+bool is_weights(std::string_view name) {
+  return std::any_of(kWeightEndings.begin(), kWeightEndings.end(),
+                     [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
+bool is_written_anew(std::string_view name) {
+  return name == kConfigFileName || name == kHfQuantConfigFileName || name == kReportFileName;
+}
+
+}  // namespace
+
+void OutputDirectory::check(const fs::path& in, const fs::path& out, bool resume) {
+  require(!out.empty(), ErrorCode::kBadRequest,
+          "the name of the output's directory is empty; name a new or empty one");
+  std::error_code error;
+  const fs::file_status status = fs::status(out, error);
+  if (status.type() == fs::file_type::not_found) return;
+  require(fs::is_directory(status), ErrorCode::kBadRequest,
+          "{}: not a directory; name a new or empty one", out.string());
+  require(!fs::equivalent(in, out, error), ErrorCode::kBadRequest,
+          "{} is the source itself; name a new or empty directory for the output", out.string());
+  std::vector<std::string> names = names_in(out);
+  if (resume) {
+    check_resumable(out, std::move(names));
+  } else {
+    check_fresh(out, names);
+  }
+}
+
+OutputDirectory::OutputDirectory(const fs::path& in, const fs::path& out, bool resume)
+    : path_(create(in, out, resume)), lock_(path_) {
+  check(in, out, resume);  // again: who held the lock may have written
+  if (!resume) return;
+  journal_ = Journal::read(path_);
+  remove_abandoned_temporaries(path_);
+}
+
+void OutputDirectory::require_space(std::int64_t bytes) const {
+  std::error_code error;
+  const fs::space_info space = fs::space(path_, error);
+  if (error) return;  // writing will tell
+  require(space.available >= static_cast<std::uintmax_t>(bytes), ErrorCode::kIo,
+          "{}: {} bytes are free on this disk, {} are needed; free some, or choose another disk",
+          path_.string(), space.available, bytes);
+}
+
+void OutputDirectory::remove_journal() const {
+  std::error_code error;
+  fs::remove(path_ / kJournalFileName, error);
+  require(!error, ErrorCode::kIo, "cannot remove {}: {}", (path_ / kJournalFileName).string(),
+          error.message());
+}
+
+std::vector<std::string> copy_small_files(const fs::path& in, const fs::path& out) {
+  std::vector<std::string> left_out;
+  for (const std::string& name : names_in(in)) {
+    if (name.starts_with('.') || is_weights(name) || is_written_anew(name)) continue;
+    std::error_code error;
+    const fs::path path = in / name;
+    const bool is_small = fs::is_regular_file(path, error) &&
+                          fs::file_size(path, error) <= std::uintmax_t{kMaxSmallFileBytes};
+    if (is_small) {
+      write_text_file(out / name, read_text_file(path, kMaxSmallFileBytes));
+    } else {
+      left_out.push_back(in_quotes(name));
+    }
+  }
+  return left_out;
+}
+
+}  // namespace dsv4

@@ -1,0 +1,53 @@
+// output_directory.h: the directory that a quantised checkpoint is written into: who may write
+// there, what may be there already, and the small files that a model has beside its shards.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "io/directory_lock.h"
+#include "quantizer/journal.h"
+
+namespace dsv4 {
+
+class OutputDirectory {
+ public:
+  // What is refused before anything is read or created: `out` is `in`, also through links, or no
+  // directory; or it holds something, and `resume` is not set; or `resume` is set and it holds
+  // something but no journal. Throws Error: kBadRequest.
+  static void check(const std::filesystem::path& in, const std::filesystem::path& out, bool resume);
+
+  // Checks, creates the directory, locks it, and with `resume` reads the journal and removes the
+  // temporaries of a killed run. Throws Error: kBadRequest (also: another run writes there), kIo.
+  OutputDirectory(const std::filesystem::path& in, const std::filesystem::path& out, bool resume);
+
+  const std::filesystem::path& path() const { return path_; }
+  // None when the run begins here.
+  const std::optional<Journal>& journal() const { return journal_; }
+  // Throws Error kIo when the file system has less than this left.
+  void require_space(std::int64_t bytes) const;
+  // After the last file.
+  void remove_journal() const;
+
+ private:
+  std::filesystem::path path_;
+  DirectoryLock lock_;
+  std::optional<Journal> journal_;
+};
+
+// Copies what else a model directory has into `out`: plain files at its top, tokenizer and
+// generation_config.json among them, up to kMaxSmallFileBytes each. Left out are weights of any
+// kind, hidden files, and what a quantisation writes itself. Returns the names, in quotes, that
+// were left out though they are none of these: directories and large files. Throws Error: kIo.
+std::vector<std::string> copy_small_files(const std::filesystem::path& in,
+                                          const std::filesystem::path& out);
+
+inline constexpr std::int64_t kMaxSmallFileBytes = 64'000'000;
+inline constexpr std::string_view kReportFileName = "quantization_report.json";
+inline constexpr std::string_view kConfigFileName = "config.json";
+inline constexpr std::string_view kHfQuantConfigFileName = "hf_quant_config.json";
+
+}  // namespace dsv4
