@@ -212,6 +212,7 @@ float GroupEncoder::global_scale() const { return impl_->meter->global_scale(); 
 void GroupEncoder::encode(int member_idx, std::int64_t begin, std::int64_t end, std::uint8_t* codes,
                           std::uint8_t* block_scales, ErrorTally& tally) {
   const NamedMatrix& matrix = impl_->group.members[static_cast<std::size_t>(member_idx)];
+  if (matrix.view.empty()) return;  // its data may be null
   const bool is_cast = !impl_->casters.empty();
   const std::int64_t chunk_values = is_cast ? kCastChunkValues : kEncoderChunkValues;
   const std::int64_t cols = matrix.view.cols;
