@@ -42,7 +42,7 @@ took = echo "make $@: $$(( $$(date +%s) - $(STARTED) )) s in all"
 .PHONY: help build demo test lint format asan ubsan tsan fuzz gpu-bundle clean
 
 help:
-	echo "make demo        build the program and let the bundled model tell a story"
+	echo "make demo        build the program, make the bundled model NVFP4 and let it tell a story"
 	echo "make build       build everything (build/reference)"
 	echo "make test        build and run all tests"
 	echo "make lint        formatting, layers, paths in the documentation"
@@ -58,10 +58,14 @@ build:
 	$(call build,reference,all)
 	$(took)
 
+DSV4 := build/reference/apps/dsv4
+DEMO_MODEL := build/nano-nvfp4
 demo:
 	tools/install_deps.sh
 	$(call build,reference,dsv4)
-	build/reference/apps/dsv4 generate models/nano --chat --seed 1 -p "$$PROMPT"
+	rm -rf $(DEMO_MODEL)
+	$(DSV4) quantize models/nano $(DEMO_MODEL)
+	$(DSV4) generate $(DEMO_MODEL) --chat --seed 1 -p "$$PROMPT"
 
 test:
 	tools/install_deps.sh --test

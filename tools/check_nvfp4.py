@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Checks an NVFP4 checkpoint of DeepSeek-V4 as other engines will read it, with none of dsv4's code.
+"""Checks an NVFP4 checkpoint of DeepSeek-V4 as other engines will read it, without dsv4's code.
 
     check_nvfp4.py MODEL [--source SOURCE] [--layout modelopt|compressed-tensors|auto] [--json]
 
-Judges MODEL by the rules of NVIDIA's ModelOpt releases, or of compressed-tensors: names, dtypes, shapes,
-scales, experts, index, and what the JSON files say of them. With --source both models are decoded: what
-was lost is measured, MODEL's bytes are made again from the source, and quantization_report.json, if MODEL
-has one, must tell the same. Memory does not grow with the model.
+Judges MODEL by the rules of NVIDIA's ModelOpt releases, or of compressed-tensors: names, dtypes,
+shapes, scales, experts, index, and what the JSON files say of them. With --source both models are
+decoded: what was lost is measured, MODEL's bytes are made again from the source, and
+quantization_report.json, if MODEL has one, must tell the same. Memory does not grow with the model.
 
-Exit status 0: accepted. 1: refused; each line names a tensor or file, the rule, and what is wrong. 2: bad
-usage, or a package is missing (tools/nvfp4_checker/requirements.txt).
+Exit status 0: accepted. 1: refused; each line names a tensor or file, the rule, and what is wrong.
+2: bad usage, or a package is missing (tools/nvfp4_checker/requirements.txt).
 """
 
 import argparse
@@ -24,7 +24,7 @@ try:
     from nvfp4_checker.tensor_rules import TensorRules
 except ModuleNotFoundError as error:
     print(
-        f"check_nvfp4: {error}; pip install -r tools/nvfp4_checker/requirements.txt, best in a venv",
+        f"check_nvfp4: {error}; pip install -r tools/nvfp4_checker/requirements.txt",
         file=sys.stderr,
     )
     sys.exit(2)

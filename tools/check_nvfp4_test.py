@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Hand-made NVFP4 checkpoints that check_nvfp4.py must accept, and one for every mistake that it must
-refuse with the tensor's name. The models that dsv4 writes itself: tests/quantize_check_test.py.
+"""Hand-made NVFP4 checkpoints that check_nvfp4.py must accept, and one for every mistake that it
+must refuse with the tensor's name. What dsv4 writes itself: tests/quantize_check_test.py.
 
     check_nvfp4_test.py PACKAGES_DIR [unittest arguments]
 

@@ -1,5 +1,5 @@
-"""Checkpoints in memory that check_nvfp4_test.py damages, and how it judges what the checker says of
-them. Its models are cast from the golden model flash-official with none of the checker's code.
+"""Checkpoints in memory that check_nvfp4_test.py damages, and how it judges what the checker says
+of them. Its models are cast from the golden model flash-official with none of the checker's code.
 """
 
 import copy
@@ -19,7 +19,7 @@ EXPERT = "layers.1.ffn.experts.2.w1"
 
 
 class Checkpoint:
-    """A model in memory: tensors {name: [dtype, shape, bytes]} in the order of the file, and JSON."""
+    """A model in memory: tensors {name: [dtype, shape, bytes]} in the file's order, and JSON."""
 
     def __init__(self, folder):
         data = (folder / "model.safetensors").read_bytes()

@@ -4,8 +4,8 @@
     fetch_python_packages.py REQUIREMENTS OUT_DIR
 
 Nothing is installed for the system or the user. Exit status 0: OUT_DIR holds the packages in these
-versions, to be put on PYTHONPATH. 3: they could not be downloaded (no pip, no network, no wheels for
-this Python).
+versions, to be put on PYTHONPATH. 3: they could not be downloaded (no pip, no network, no wheels
+for this Python).
 """
 
 import argparse

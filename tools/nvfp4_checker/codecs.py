@@ -92,8 +92,11 @@ def encode_blocks(values, block_scales, global_scale, rounding):
 
 
 def encode_nvfp4(values, global_scale, rounding, four_over_six=False):
-    """(packed codes, block scales) of FP32 [rows, cols]. Four over six: each block takes the better of
-    two scales, by the sum of squared errors in FP64; equal errors leave the largest value at 6."""
+    """(packed codes, block scales) of FP32 [rows, cols].
+
+    Four over six: each block takes the better of two scales, by the sum of squared errors in FP64;
+    equal errors leave the largest value at 6.
+    """
     global_scale = np.float32(global_scale)
     blocks = values.reshape(values.shape[0], -1, NVFP4_BLOCK)
     with np.errstate(over="ignore"):

@@ -35,7 +35,7 @@ COUNTS = (
 
 
 def groups_of(matrices):
-    """Lists of names that share a global scale: w1 and w3 of an expert, every other matrix alone."""
+    """Lists of names that share a global scale: w1 and w3 of an expert, the others alone."""
     for name in matrices:
         pair = pair_of(name)
         if pair in matrices:
@@ -185,7 +185,7 @@ class Comparison:
         return tally
 
     def _with_meant_scale(self, made, meant):
-        """`made` with the global scale that its file means: some have no exact reciprocal in FP32."""
+        """`made` with the global scale that its file means: some have no exact reciprocal."""
         nearest = np.float32(1) / meant
         around = [np.nextafter(nearest, np.float32(end)) for end in (0, np.inf)]
         if any(np.float32(1) / stored == meant for stored in [nearest, *around]):

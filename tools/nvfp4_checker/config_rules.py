@@ -1,8 +1,8 @@
 """The rules for config.json and hf_quant_config.json: what they say of the formats must be what the
 tensors are, module by module. What the tensors are is found by tensor_rules.py.
 
-ModelOpt's schemas: NVIDIA's releases of DeepSeek-V4, the newer with modules in quantized_layers, the
-older with one key a matrix. compressed-tensors: its quant_config.py and quant_scheme.py.
+ModelOpt's schemas: NVIDIA's releases of DeepSeek-V4, the newer with modules in quantized_layers,
+the older with one key a matrix. compressed-tensors: its quant_config.py and quant_scheme.py.
 """
 
 import fnmatch

@@ -66,7 +66,7 @@ class Matrix:
 
 
 def pair_of(name):
-    """The matrix that shares its input and its scales with this one: w1 and w3 of a routed expert."""
+    """The matrix that shares its input and scales with this one: w1 and w3 of a routed expert."""
     found = re.fullmatch(r"(.*\.ffn\.experts\.\d+)\.w([13])", name)
     return f"{found[1]}.w{'3' if found[2] == '1' else '1'}" if found else None
 
@@ -386,7 +386,7 @@ class TensorRules:
     # ---- experts
 
     def _check_experts(self):
-        """Engines take an expert's w1 and w3 as one matrix, and all experts of a layer in one format."""
+        """Engines take an expert's w1 and w3 as one matrix, a layer's experts in one format."""
         forms, with_input, without_input = {}, None, None
         for name, matrix in self.matrices.items():
             found = re.fullmatch(r"(.*\.ffn)\.experts\.\d+\.w[123]", name)
