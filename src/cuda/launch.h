@@ -15,6 +15,9 @@ struct LaunchShape {
   dim3 grid;             // CTAs; none in a dimension: nothing is launched
   dim3 block;            // threads of a CTA
   int shared_bytes = 0;  // dynamic shared memory of a CTA
+  // The kernel may start before the stream's work before it is done, and waits for it itself
+  // (device/dependent_launch.h): its launch costs no time between the two.
+  bool overlaps = false;
 };
 
 // Makes room for more dynamic shared memory than the 48 KiB a kernel gets unasked. Throws Error.
@@ -36,6 +39,11 @@ void launch(const char* name, void (*kernel)(Params...), const LaunchShape& shap
   config.blockDim = shape.block;
   config.dynamicSmemBytes = static_cast<std::size_t>(shape.shared_bytes);
   config.stream = stream;
+  cudaLaunchAttribute overlaps = {};
+  overlaps.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlaps.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &overlaps;
+  config.numAttrs = shape.overlaps ? 1 : 0;
   check_launch(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), name, shape,
                stream);
 }

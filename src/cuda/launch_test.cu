@@ -1,11 +1,13 @@
 // Launches that fail, and kernels that fault: the error names the kernel.
 #include <gmock/gmock.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 
 #include "cuda/cuda_test.h"
+#include "cuda/device/dependent_launch.h"
 #include "cuda/launch.h"
 
 namespace dsv4::cuda {
@@ -21,6 +23,20 @@ __global__ void store_through_shared(int* to, int value) {
   shared[threadIdx.x] = value;
   __syncthreads();
   to[threadIdx.x] = shared[blockDim.x - 1 - threadIdx.x];
+}
+
+// Adds one to *value, after `cycles`.
+__global__ void add_late(volatile int* value, std::int64_t cycles) {
+  griddepcontrol_launch_dependents();
+  griddepcontrol_wait();
+  const std::int64_t start = clock64();
+  while (clock64() - start < cycles) continue;
+  *value = *value + 1;
+}
+// Returns at once, after it has waited for the kernels before.
+__global__ void do_nothing() {
+  griddepcontrol_launch_dependents();
+  griddepcontrol_wait();
 }
 
 std::string refusal(const LaunchShape& shape) {
@@ -52,6 +68,23 @@ TEST_F(LaunchTest, RunsTheKernelOnItsStream) {
   EXPECT_EQ(got[31], 7);
   EXPECT_EQ(got[32], 8);
   EXPECT_EQ(got[95], 7);
+}
+
+// A kernel that starts early sees what all those before it wrote, also past one that ends at once.
+TEST_F(LaunchTest, KernelsThatOverlapKeepTheirOrder) {
+  constexpr int kRounds = 200;
+  const DeviceBuffer buffer = backend().allocate(sizeof(int));
+  backend().fill(buffer.data(), 0, sizeof(int), {});
+  backend().synchronize({});
+  const LaunchShape shape = {.grid = 1, .block = 1, .overlaps = true};
+  const auto owned = backend().create_stream();
+  const auto stream = static_cast<cudaStream_t>(owned->get().handle);
+  for (int i = 0; i < kRounds; ++i) {
+    launch("add_late", add_late, shape, stream, buffer.as<int>(), i % 2 == 0 ? 20000 : 0);
+    launch("do_nothing", do_nothing, shape, stream);
+  }
+  backend().synchronize({stream});
+  EXPECT_EQ(first_of(backend(), buffer), kRounds);
 }
 
 TEST_F(LaunchTest, AllTheSharedMemoryOfAnSmCanBeHad) {

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "base/math.h"
+#include "cuda/device/dependent_launch.h"
 #include "cuda/launch.h"
 #include "cuda/quantize/encode.cuh"
 #include "cuda/quantize/quantize.h"
@@ -60,6 +61,9 @@ struct Output {
   unsigned scale_stride;
   unsigned rows;
   unsigned chunks;  // of a row
+  // The kernel behind may start as soon as CTAs of this one leave room: hides its launch. Where
+  // there are few CTAs or threads in each, those that wait are in the way.
+  bool lets_next_start;
   E2m1Rounding rounding;
 
   // Whether the codes of a chunk, chunk_bytes of them, can be stored at once.
@@ -190,6 +194,8 @@ template <class C, class Source>
 __global__ void __launch_bounds__(C::kMaxThreads)
     quantize_dynamic_nvfp4(const __grid_constant__ Source source,
                            const __grid_constant__ Output out) {
+  if (out.lets_next_start) griddepcontrol_launch_dependents();
+  griddepcontrol_wait();
   const unsigned row_idx = blockIdx.x;
   if (!out.is_active(row_idx)) return;
   const auto row = source.row(row_idx);
@@ -215,6 +221,8 @@ template <class C, class Source>
 __global__ void __launch_bounds__(C::kMaxThreads)
     quantize_static_nvfp4(const __grid_constant__ Source source,
                           const __grid_constant__ Output out) {
+  if (out.lets_next_start) griddepcontrol_launch_dependents();
+  griddepcontrol_wait();
   const unsigned row_idx = blockIdx.x;
   if (!out.is_active(row_idx)) return;
   const auto row = source.row(row_idx);
@@ -238,6 +246,8 @@ __global__ void __launch_bounds__(C::kMaxThreads)
     quantize_blocks(const __grid_constant__ Source source, const __grid_constant__ Output out) {
   constexpr bool kE4m3 = kFormat == Format::kE4m3;
   constexpr unsigned kChunksOfBlock = kE4m3 ? kChunksOfE4m3Block : kChunksOfMxfp4Block;
+  if (out.lets_next_start) griddepcontrol_launch_dependents();
+  griddepcontrol_wait();
   const unsigned row_idx = blockIdx.x;
   if (!out.is_active(row_idx)) return;
   const auto row = source.row(row_idx);
@@ -283,6 +293,7 @@ Output make_output(const Params& p) {
   out.scale_stride = static_cast<unsigned>(m.scale_stride);
   out.rows = static_cast<unsigned>(m.rows);
   out.chunks = static_cast<unsigned>(ceil_div(m.cols, kChunk));
+  out.lets_next_start = out.rows >= 1024 && out.chunks >= 256;
   out.rounding = p.rounding;
   return out;
 }
@@ -291,7 +302,7 @@ template <class C, class Source>
 void launch_rows(const Source& source, const Output& out, Format format, cudaStream_t stream) {
   const unsigned threads = static_cast<unsigned>(
       std::min<std::int64_t>(round_up(ceil_div(out.chunks, C::kChunks), kWarp), C::kMaxThreads));
-  const LaunchShape shape = {.grid = out.rows, .block = threads};
+  const LaunchShape shape = {.grid = out.rows, .block = threads, .overlaps = true};
   if (format == Format::kE4m3) {
     launch("quantize_blocks", quantize_blocks<C, Source, Format::kE4m3>, shape, stream, source,
            out);
