@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/math.h"
 #include "testing/cases/expert_gemm_cases.h"
 #include "testing/comparator.h"
 
@@ -26,6 +27,10 @@ std::vector<ExpertGemmCase> bits_cases(std::int64_t k, std::int64_t n) {
         c.by_token = false;
         c.weight_spec = weights;
         c.out_spec = out;
+        cases.push_back(c);
+        if (gate_up) continue;
+        c.name += " of whole chunks";  // come another way
+        c.k = round_up(k, 64);
         cases.push_back(c);
       }
     }

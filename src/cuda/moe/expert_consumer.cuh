@@ -20,7 +20,7 @@ __device__ __forceinline__ void unrolled(const Function& f) {
   unrolled(f, std::make_integer_sequence<int, kCount>{});
 }
 
-template <class Shape, int kQuantBlock, class Epilogue>
+template <class Shape, int kQuantBlock, class Epilogue, TokenCopies kCopies>
 class ExpertConsumer {
  public:
   __device__ ExpertConsumer(const ExpertGemmArgs& args, ExpertShared<Shape>& shared,
@@ -91,11 +91,20 @@ class ExpertConsumer {
     std::uint32_t fragments[kBuffers][Shape::kGroupSteps][4];
     int last_stage = 0;
     const int num_stages = args_.chunks / Shape::kStageChunks;
+    // From a chunk's tokens to the next one's, in the descriptor's units of 16 bytes.
+    std::uint32_t chunk_step = Shape::kMaxTokenChunkBytes / 16;
+    if constexpr (kCopies == TokenCopies::kTiles) {
+      const int rows = TokenMaps<Shape, kCopies>::box_rows(tile.rows);
+      chunk_step = __shfl_sync(~0u, rows * (kChunkCols * 2 / 16), 0);
+    }
 #pragma unroll 1
     for (int s = 0; s < num_stages; ++s) {
       if (s > 0) mbarrier_wait_parity(&shared_.full[ring_.stage], ring_.phase);
-      // The tokens were written by the generic proxy, wgmma reads through the async one.
-      ::cuda::ptx::fence_proxy_async(::cuda::ptx::space_shared);
+      // Rows copied by threads were written by the generic proxy, wgmma reads through the async
+      // one.
+      if constexpr (kCopies == TokenCopies::kRows) {
+        ::cuda::ptx::fence_proxy_async(::cuda::ptx::space_shared);
+      }
       const std::uint32_t stage = stages_ + ring_.stage * kStageBytes;
       const std::uint32_t weights = stage + warpgroup_ * Shape::kStageChunks * kChunkBytes;
       const std::uint32_t tokens =
@@ -117,9 +126,7 @@ class ExpertConsumer {
                              a[i]);
           });
           multiply_group<8, Shape::kMaxTile>(
-              sums, a,
-              tokens + c * (Shape::kMaxTokenChunkBytes / 16) + 2 * kGroup * Shape::kGroupSteps,
-              tile.width);
+              sums, a, tokens + c * chunk_step + 2 * kGroup * Shape::kGroupSteps, tile.width);
           // At most this group is in flight: the stage before is read.
           if (c == 0 && kGroup == 0 && s > 0) release(last_stage);
         });

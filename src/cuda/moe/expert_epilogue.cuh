@@ -53,6 +53,7 @@ class RowWriter {
 template <class Shape>
 struct DownEpilogue {
   static constexpr bool kTakesRowWeights = false;
+  static constexpr bool kRowsAreInOrder = true;  // of experts, in x as in the output
   struct Shared {};
   Shared& shared;
 
@@ -74,6 +75,7 @@ struct DownEpilogue {
 template <class Shape>
 struct GateUpEpilogue {
   static constexpr bool kTakesRowWeights = true;
+  static constexpr bool kRowsAreInOrder = false;
   struct Shared {
     float amax[Shape::kWarpgroups][4][Shape::kMaxTile];  // of a warp's 8 neurons, for each token
   };

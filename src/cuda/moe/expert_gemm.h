@@ -2,6 +2,7 @@
 // kernel: expert_gemm.cuh; choosing and launching one: expert_gate_up.cu, expert_down.cu.
 #pragma once
 
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <cstddef>
@@ -64,14 +65,34 @@ struct ExpertGemmShape {
 };
 
 // The kernels, by the tokens that a tile can have:
-//   few: one slab a CTA, three CTAs an SM: the weights' bytes bind
-//   some: four slabs a CTA share the tokens
+//   few: one slab a CTA, three CTAs an SM: small units, since there are few
+//   shared: four slabs a CTA share the tokens, the deepest pipeline: the weights' bytes bind
+//   some: the same, with room for the sums of 48 tokens
 //   many: the same, with room for the sums of 128 tokens
 //   wide: three slabs, for experts of somewhat more than 128, which would be two narrow tiles
 using FewTokens = ExpertGemmShape<1, 16, 4, 4, 1, 3, 4, 1>;
+using SharedTokens = ExpertGemmShape<4, 16, 4, 5, 1, 1, 4, 1>;
 using SomeTokens = ExpertGemmShape<4, 48, 4, 3, 4, 1, 4, 1>;
 using ManyTokens = ExpertGemmShape<4, 128, 2, 4, 4, 1, 2, 0, 112, 32>;
 using WideTokens = ExpertGemmShape<3, 160, 2, 3, 4, 1, 2, 0, 152, 40>;
+
+// How x comes into the stages: each row by itself, by a thread's copies (row_tokens, any columns),
+// or a tile's rows, neighbours in x, by one tensor copy a stage.
+enum class TokenCopies { kRows, kTiles };
+
+// For kTiles the descriptions of x in boxes of kStep, 2 kStep, ..., kMaxTile rows by the columns of
+// a stage; for kRows nothing.
+template <class Shape, TokenCopies kCopies>
+struct TokenMaps {};
+template <class Shape>
+struct TokenMaps<Shape, TokenCopies::kTiles> {
+  static constexpr int kStep = Shape::kMaxTile > 48 ? 16 : 8;
+  static constexpr int kCount = Shape::kMaxTile / kStep;
+  static_assert(Shape::kMaxTile % kStep == 0);
+  CUtensorMap boxes[kCount];
+  // Rows of the smallest box for a tile.
+  static DSV4_HOST_DEVICE int box_rows(int rows) { return (rows + kStep - 1) / kStep * kStep; }
+};
 
 // Bytes of shared memory of a CTA.
 template <class Shape, int kQuantBlock>

@@ -8,6 +8,7 @@
 #include "cuda/launch.h"
 #include "cuda/moe/expert_epilogue.cuh"
 #include "cuda/moe/expert_gemm.cuh"
+#include "cuda/tensor_map.h"
 #include "ops/moe.h"
 
 namespace dsv4::cuda {
@@ -60,8 +61,24 @@ inline ExpertGemmArgs expert_gemm_args(const MatrixView& x, const PackedExperts&
           .out = out};
 }
 
-template <class Shape, int kQuantBlock, class Epilogue>
-void launch_shape(const char* name, const ExpertGemmArgs& args, cudaStream_t stream) {
+template <class Shape>
+TokenMaps<Shape, TokenCopies::kTiles> token_maps(const ExpertGemmArgs& args) {
+  using Maps = TokenMaps<Shape, TokenCopies::kTiles>;
+  const MatrixView x = {.data = args.x,
+                        .format = Format::kBf16,
+                        .rows = args.out.rows,
+                        .cols = args.x_cols,
+                        .row_stride = args.x_row_bytes / 2};
+  Maps maps;
+  for (int i = 0; i < Maps::kCount; ++i) {
+    maps.boxes[i] = swizzled_boxes(x, (i + 1) * Maps::kStep, Shape::kStageChunks);
+  }
+  return maps;
+}
+
+template <class Shape, int kQuantBlock, class Epilogue, TokenCopies kCopies>
+void launch_shape(const char* name, const ExpertGemmArgs& args,
+                  const TokenMaps<Shape, kCopies>& maps, cudaStream_t stream) {
   int device = 0, sms = 0;
   check_cuda(cudaGetDevice(&device), "ask for the current device");
   check_cuda(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device),
@@ -71,19 +88,36 @@ void launch_shape(const char* name, const ExpertGemmArgs& args, cudaStream_t str
       std::min(args.out.rows, args.num_experts + args.out.rows / Shape::kMaxTile);
   const std::int64_t units = tiles * ceil_div(args.slabs, Shape::kWarpgroups);
   const auto ctas = static_cast<unsigned>(std::min<std::int64_t>(units, sms * Shape::kCtas));
-  launch(name, expert_gemm<Shape, kQuantBlock, Epilogue>,
+  launch(name, expert_gemm<Shape, kQuantBlock, Epilogue, kCopies>,
          {.grid = ctas,
           .block = Shape::kThreads,
-          .shared_bytes = expert_gemm_shared_bytes<Shape, kQuantBlock>(args.num_experts)},
-         stream, args);
+          .shared_bytes = expert_gemm_shared_bytes<Shape, kQuantBlock>(args.num_experts),
+          .overlaps = true},
+         stream, args, maps);
+}
+
+template <class Shape, int kQuantBlock, class Epilogue>
+void launch_shape(const char* name, const ExpertGemmArgs& args, cudaStream_t stream) {
+  if constexpr (Epilogue::kRowsAreInOrder) {
+    // A box cannot end within a chunk's columns.
+    if (args.x_cols % kChunkCols == 0) {
+      return launch_shape<Shape, kQuantBlock, Epilogue, TokenCopies::kTiles>(
+          name, args, token_maps<Shape>(args), stream);
+    }
+  }
+  launch_shape<Shape, kQuantBlock, Epilogue, TokenCopies::kRows>(name, args, {}, stream);
 }
 
 template <template <class> class Epilogue, int kQuantBlock>
 void launch_for_rows(const char* name, const ExpertGemmArgs& args, cudaStream_t stream) {
   // Rows of an expert if all have the same number. docs/kernels/moe.md has the measurements.
   const std::int64_t rows = args.out.rows / args.num_experts;
-  if (rows <= 6) {
+  // What SharedTokens' stages leave of shared memory has room for the offsets of 512 experts.
+  const bool shared = args.out.rows >= 128 && args.num_experts <= 512;
+  if (rows <= 6 && !shared) {
     launch_shape<FewTokens, kQuantBlock, Epilogue<FewTokens>>(name, args, stream);
+  } else if (rows <= 6) {
+    launch_shape<SharedTokens, kQuantBlock, Epilogue<SharedTokens>>(name, args, stream);
   } else if (rows <= 40) {
     launch_shape<SomeTokens, kQuantBlock, Epilogue<SomeTokens>>(name, args, stream);
   } else if (rows <= 116 || rows > 150) {

@@ -32,16 +32,45 @@ struct RingPosition {
   }
 };
 
+// The bulk copies of a unit's weights into stages. Of the last slabs' group there may be fewer than
+// a CTA takes: what its other warpgroups then multiply is never stored.
+template <class Shape, int kQuantBlock>
+struct ExpertWeights {
+  static constexpr int kChunkBytes = chunk_bytes(kQuantBlock);
+
+  const std::byte* from;
+  std::int64_t slab_bytes;
+  int slabs;
+
+  __device__ ExpertWeights(const ExpertGemmArgs& args, const ExpertTile& tile)
+      : slab_bytes(static_cast<std::int64_t>(args.chunks) * kChunkBytes),
+        slabs(min(Shape::kWarpgroups, args.slabs - tile.slab)) {
+    from = args.packed + tile.expert * args.expert_bytes + tile.slab * slab_bytes;
+  }
+  // Stage s of the unit; announces its bytes, and `other_bytes`, to `full`. One thread's.
+  __device__ __forceinline__ void load(std::byte* stage, int s, std::uint32_t other_bytes,
+                                       std::uint64_t* full) const {
+    constexpr std::uint32_t kSlabBytes = Shape::kStageChunks * kChunkBytes;  // of a stage
+    ::cuda::ptx::mbarrier_arrive_expect_tx(::cuda::ptx::sem_release, ::cuda::ptx::scope_cta,
+                                           ::cuda::ptx::space_shared, full,
+                                           slabs * kSlabBytes + other_bytes);
+#pragma unroll
+    for (int i = 0; i < Shape::kWarpgroups; ++i) {
+      if (i >= slabs) break;
+      ::cuda::ptx::cp_async_bulk(::cuda::ptx::space_cluster, ::cuda::ptx::space_global,
+                                 stage + i * kSlabBytes, from + i * slab_bytes + s * kSlabBytes,
+                                 kSlabBytes, full);
+    }
+  }
+};
+
 template <class Shape, int kQuantBlock>
 class ExpertProducer {
  public:
+  // `warp`: of the producers, 0 ..
   __device__ ExpertProducer(const ExpertGemmArgs& args, ExpertShared<Shape>& shared,
-                            std::byte* stages)
-      : args_(args),
-        shared_(shared),
-        stages_(stages),
-        warp_(__shfl_sync(~0u, threadIdx.x / 32, 0) - Shape::kWarpgroups * 4),
-        lane_(threadIdx.x % 32) {}
+                            std::byte* stages, int warp)
+      : args_(args), shared_(shared), stages_(stages), warp_(warp), lane_(threadIdx.x % 32) {}
 
   __device__ void run(const ExpertUnits& units) {
     for (int unit = blockIdx.x;; unit += gridDim.x) {
@@ -61,23 +90,19 @@ class ExpertProducer {
   }
 
  private:
-  static constexpr int kChunkBytes = chunk_bytes(kQuantBlock);
-  static constexpr int kWeightBytes = Shape::kWarpgroups * Shape::kStageChunks * kChunkBytes;
   static constexpr int kStageBytes = stage_bytes<Shape, kQuantBlock>();
   static constexpr int kTokensOffset =
       kStageBytes - Shape::kStageChunks * Shape::kMaxTokenChunkBytes;
-  // A warp copies kPieces pieces of 16 bytes of each of kRowsAtOnce rows, kRounds times. Of several
-  // warps each lane keeps the offsets of its rows, kRowStep apart, in registers.
+  // A warp copies kPieces pieces of 16 bytes of each of kRowsAtOnce rows, kRounds times. A lane
+  // keeps the offsets of its rows, kRowStep apart, in registers.
   static constexpr int kStagePieces = Shape::kStageChunks * 8;
-  static constexpr bool kOffsetsInRegisters = Shape::kProducerWarps > 1;
-  static constexpr int kPieces = kOffsetsInRegisters ? 16 : kStagePieces;
+  static constexpr int kPieces = Shape::kProducerWarps > 1 ? 16 : kStagePieces;
   static constexpr int kRounds = kStagePieces / kPieces;
   static constexpr int kRowsAtOnce = 32 / kPieces;
   static constexpr int kRowStep = Shape::kProducerWarps * kRowsAtOnce;
-  static constexpr int kLaneRows = kOffsetsInRegisters ? Shape::kMaxTile / kRowStep : 1;
-  static constexpr int kSwizzles = kRowStep < 8 ? 8 / kRowStep : 1;  // that a lane's rows have
+  static constexpr int kLaneRows = Shape::kMaxTile / kRowStep;
   static_assert(kStagePieces % kPieces == 0 && kPieces <= 32);
-  static_assert(!kOffsetsInRegisters || Shape::kMaxTile % kRowStep == 0);
+  static_assert(Shape::kMaxTile % kRowStep == 0 && (kRowStep & (kRowStep - 1)) == 0);
 
   __device__ void find_rows(const ExpertTile& tile) {
     sync_producers();  // nobody reads the last tile's offsets any more
@@ -92,20 +117,15 @@ class ExpertProducer {
 
   __device__ void fill(const ExpertTile& tile) {
     const int piece = lane_ % kPieces;
-    const int first_row = warp_ * kRowsAtOnce + lane_ / kPieces;
+    const int first_row = warp_ * kRowsAtOnce + lane_ / kPieces;  // below kRowStep
     std::uint32_t offsets[kLaneRows];
-    if constexpr (kOffsetsInRegisters) {
 #pragma unroll
-      for (int i = 0; i < kLaneRows; ++i) {
-        if (i * kRowStep < tile.rows) {
-          offsets[i] = shared_.row_offsets[first_row + i * kRowStep] + piece * 16;
-        }
+    for (int i = 0; i < kLaneRows; ++i) {
+      if (i * kRowStep < tile.rows) {
+        offsets[i] = shared_.row_offsets[first_row + i * kRowStep] + piece * 16;
       }
     }
-    const int slabs = min(Shape::kWarpgroups, args_.slabs - tile.slab);
-    const std::byte* const weights =
-        args_.packed + tile.expert * args_.expert_bytes +
-        static_cast<std::int64_t>(tile.slab) * args_.chunks * kChunkBytes;
+    const ExpertWeights<Shape, kQuantBlock> weights(args_, tile);
     const int num_stages = args_.chunks / Shape::kStageChunks;
 #pragma unroll 1
     for (int s = 0; s < num_stages; ++s) {
@@ -115,7 +135,7 @@ class ExpertProducer {
       if (warp_ == 0) {
         if (lane_ == 0) {
           if (s == 0) shared_.tiles[ring_.stage] = tile;
-          load_weights(stage, weights, s, slabs, full);
+          weights.load(stage, s, 0, full);
         }
         if (s == num_stages - 1) load_row_weights(tile);
       }
@@ -125,21 +145,12 @@ class ExpertProducer {
 #pragma unroll
       for (int i = 0; i < kRounds; ++i) bytes[i] = col + i * kPieces * 8 < args_.x_cols ? 16 : 0;
       const std::byte* const x = args_.x + s * (Shape::kStageChunks * kChunkCols * 2);
-      const std::uint32_t tokens = shared_address(stage) + kTokensOffset;
-      if constexpr (kOffsetsInRegisters) {
-        std::uint32_t to[kSwizzles];
+      const std::uint32_t to = shared_address(stage) + kTokensOffset + place(first_row, piece);
 #pragma unroll
-        for (int i = 0; i < kSwizzles; ++i) to[i] = tokens + place(first_row + i * kRowStep, piece);
-#pragma unroll
-        for (int i = 0; i < kLaneRows; ++i) {
-          if (i * kRowStep >= tile.rows) break;
-          copy_row(to[i % kSwizzles] + i / kSwizzles * (kSwizzles * kRowStep * 128), x + offsets[i],
-                   bytes);
-        }
-      } else {
-        for (int r = first_row; r < tile.rows; r += kRowStep) {
-          copy_row(tokens + place(r, piece), x + shared_.row_offsets[r] + piece * 16, bytes);
-        }
+      for (int i = 0; i < kLaneRows; ++i) {
+        if (i * kRowStep >= tile.rows) break;
+        // place() of row first_row + i kRowStep, whose bits do not overlap.
+        copy_row((to ^ i * kRowStep % 8 * 16) + i * kRowStep * 128, x + offsets[i], bytes);
       }
       cp_async_mbarrier_arrive(full);
       ring_.template advance<Shape::kStages>();
@@ -156,24 +167,6 @@ class ExpertProducer {
     for (int i = 0; i < kRounds; ++i) {
       cp_async_16(to + i * (kPieces / 8) * Shape::kMaxTokenChunkBytes, from + i * kPieces * 16,
                   bytes[i]);
-    }
-  }
-
-  // Of the last slabs' group there may be fewer than a CTA takes: what its other warpgroups then
-  // multiply is never stored.
-  __device__ void load_weights(std::byte* stage, const std::byte* weights, int s, int slabs,
-                               std::uint64_t* full) {
-    constexpr std::uint32_t kSlabBytes = Shape::kStageChunks * kChunkBytes;
-    ::cuda::ptx::mbarrier_arrive_expect_tx(::cuda::ptx::sem_release, ::cuda::ptx::scope_cta,
-                                           ::cuda::ptx::space_shared, full, slabs * kSlabBytes);
-#pragma unroll
-    for (int i = 0; i < Shape::kWarpgroups; ++i) {
-      if (i >= slabs) break;
-      const std::int64_t chunk =
-          static_cast<std::int64_t>(i) * args_.chunks + s * Shape::kStageChunks;
-      ::cuda::ptx::cp_async_bulk(::cuda::ptx::space_cluster, ::cuda::ptx::space_global,
-                                 stage + i * kSlabBytes, weights + chunk * kChunkBytes, kSlabBytes,
-                                 full);
     }
   }
 

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/math.h"
 #include "ops/moe.h"
 #include "testing/each_backend.h"
 #include "testing/generators.h"
@@ -114,7 +115,7 @@ inline std::vector<ExpertGemmCase> expert_gemm_cases() {
     add_rows("all_empty", {0, 0, 0});
     add_rows("one_empty_expert", {0});
     add_rows("two_experts", {5, 2});
-    for (const int experts : {257, 384}) {
+    for (const int experts : {257, 384, 600}) {
       RowCounts rows(static_cast<std::size_t>(experts));
       for (int e = 0; e < experts; ++e) rows[e] = e * 7 % 5 == 0 ? 0 : e % 4;
       add_rows(std::to_string(experts) + "_experts", rows);
@@ -126,12 +127,17 @@ inline std::vector<ExpertGemmCase> expert_gemm_cases() {
   return cases;
 }
 
-// The same for down: what it does not have is left out.
+// The same for down: what it does not have is left out. Each once more with inputs that are whole
+// chunks of 64 columns, which may come another way.
 inline std::vector<ExpertGemmCase> down_gemm_cases() {
   std::vector<ExpertGemmCase> cases;
   for (ExpertGemmCase c : expert_gemm_cases()) {
     c.gate_up = false;
-    if (c.out_spec.format != Format::kNvfp4) cases.push_back(c);
+    if (c.out_spec.format == Format::kNvfp4) continue;
+    cases.push_back(c);
+    c.name += "_whole_chunks";
+    c.k = round_up(c.k, 64);
+    cases.push_back(c);
   }
   return cases;
 }
