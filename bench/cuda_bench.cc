@@ -40,6 +40,8 @@ std::string known(double us) { return us > 0 ? fmt::format("{:g}", us) : std::st
 struct CudaBench::Measured {
   CudaDevice device;
   cuda::Ceilings ceilings;
+
+  const cuda::Ceiling& ceiling(CudaCeiling which) const;
 };
 
 std::string CudaBenchmark::name() const {
@@ -68,41 +70,48 @@ std::int64_t CudaBench::sets_for(double bytes) const {
   return std::max<std::int64_t>(2, static_cast<std::int64_t>(std::ceil(sets)));
 }
 
-double CudaBench::ceiling(CudaCeiling which) const {
+const cuda::Ceiling& CudaBench::Measured::ceiling(CudaCeiling which) const {
   switch (which) {
     case CudaCeiling::kRead:
-      return measured_->ceilings.read_bytes_per_second;
+      return ceilings.read;
     case CudaCeiling::kCopy:
-      return measured_->ceilings.copy_bytes_per_second;
+      return ceilings.copy;
     case CudaCeiling::kBf16:
-      return measured_->ceilings.bf16_flops_per_second;
+      return ceilings.bf16;
     case CudaCeiling::kFp8:
-      return measured_->ceilings.fp8_flops_per_second;
+      break;
   }
-  return 0;
+  return ceilings.fp8;
 }
 
 void CudaBench::begin() {
   measured_->ceilings = cuda::measure_ceilings(*backend_);
-  fmt::print(
-      "{}\nceilings: read {:.2f} TB/s, copy {:.2f} TB/s, BF16 {:.0f} TFLOP/s, FP8 {:.0f} "
-      "TFLOP/s\n",
-      measured_->device.description(), ceiling(CudaCeiling::kRead) * 1e-12,
-      ceiling(CudaCeiling::kCopy) * 1e-12, ceiling(CudaCeiling::kBf16) * 1e-12,
-      ceiling(CudaCeiling::kFp8) * 1e-12);
-  fmt::print("{:<16} {:<16} {:<14} {:>6} {:>9} {:>9} {:>9} {:>7} {:>6} {:>7} {:>8} {:>8}\n", "op",
-             "shape", "format", "M", "us", "GB/s", "TFLOP/s", "binds", "share", "spread", "target",
-             "peer");
+  fmt::print("{}\n", measured_->device.description());
   csv_ =
       "date,commit,gpu,driver,op,shape,format,m,us,spread,gb_per_s,tflop_per_s,ceiling,share,"
-      "target_us,peer_us\n";
+      "target_us,peer_us,sm_mhz,sustained_us,sustained_sm_mhz\n";
   for (const CudaCeiling which :
        {CudaCeiling::kRead, CudaCeiling::kCopy, CudaCeiling::kBf16, CudaCeiling::kFp8}) {
     const bool memory = which == CudaCeiling::kRead || which == CudaCeiling::kCopy;
+    const cuda::Ceiling& ceiling = measured_->ceiling(which);
+    fmt::print(
+        "ceiling {:<5} {:>7.2f} TB or TFLOP a second at {:.0f} MHz; sustained {:>7.2f} at {:.0f}\n",
+        to_string(which), ceiling.per_second * 1e-12, ceiling.sm_hertz * 1e-6,
+        ceiling.sustained_per_second * 1e-12, ceiling.sustained_sm_hertz * 1e-6);
     CudaBenchmark row{.op = "ceiling", .shape = std::string(to_string(which)), .format = "-"};
-    (memory ? row.bytes : row.flops) = ceiling(which);
-    add_csv(row, 1, 0, which, 1);
+    (memory ? row.bytes : row.flops) = ceiling.per_second;
+    add_csv(row,
+            {.seconds = 1,
+             .sm_hertz = ceiling.sm_hertz,
+             .sustained_seconds = ceiling.per_second / ceiling.sustained_per_second,
+             .sustained_sm_hertz = ceiling.sustained_sm_hertz},
+            which, 1);
   }
+  fmt::print(
+      "{:<16} {:<16} {:<14} {:>6} {:>9} {:>9} {:>9} {:>7} {:>6} {:>7} {:>5} {:>9} {:>5} {:>8} "
+      "{:>8}\n",
+      "op", "shape", "format", "M", "us", "GB/s", "TFLOP/s", "binds", "share", "spread", "MHz",
+      "sustained", "MHz", "target", "peer");
 }
 
 void CudaBench::run(const CudaBenchmark& benchmark) {
@@ -111,35 +120,37 @@ void CudaBench::run(const CudaBenchmark& benchmark) {
   const std::string wrong = benchmark.check();
   require(wrong.empty(), ErrorCode::kInternal, "{} does not agree with the reference: {}",
           benchmark.name(), wrong);
-  const std::vector<double> times = cuda::time_calls(
+  const cuda::CallTimes times = cuda::time_calls(
       *backend_,
       {.call = benchmark.call, .num_sets = benchmark.num_sets, .num_replays = options_.rounds});
-  const double seconds = median(times);
-  const auto [fastest, slowest] = std::minmax_element(times.begin(), times.end());
-  const double spread = (*slowest - *fastest) / seconds;
-  const double memory_floor = benchmark.bytes / ceiling(benchmark.memory);
-  const double tensor_floor = benchmark.flops / ceiling(benchmark.tensor);
+  const double memory_floor = benchmark.bytes / measured_->ceiling(benchmark.memory).per_second;
+  const double tensor_floor = benchmark.flops / measured_->ceiling(benchmark.tensor).per_second;
   const CudaCeiling binding = memory_floor >= tensor_floor ? benchmark.memory : benchmark.tensor;
-  const double share = std::max(memory_floor, tensor_floor) / seconds;
+  const double share = std::max(memory_floor, tensor_floor) / times.seconds;
   fmt::print(
-      "{:<16} {:<16} {:<14} {:>6} {:>9.2f} {:>9.0f} {:>9.1f} {:>7} {:>5.1f}% {:>6.1f}% {:>8} "
-      "{:>8}\n",
-      benchmark.op, benchmark.shape, benchmark.format, benchmark.m, seconds * 1e6,
-      benchmark.bytes / seconds * 1e-9, benchmark.flops / seconds * 1e-12, to_string(binding),
-      100 * share, 100 * spread, known(benchmark.target_us), known(benchmark.peer_us));
+      "{:<16} {:<16} {:<14} {:>6} {:>9.2f} {:>9.0f} {:>9.1f} {:>7} {:>5.1f}% {:>6.1f}% {:>5.0f} "
+      "{:>9.2f} {:>5.0f} {:>8} {:>8}\n",
+      benchmark.op, benchmark.shape, benchmark.format, benchmark.m, times.seconds * 1e6,
+      benchmark.bytes / times.seconds * 1e-9, benchmark.flops / times.seconds * 1e-12,
+      to_string(binding), 100 * share, 100 * times.spread, times.sm_hertz * 1e-6,
+      times.sustained_seconds * 1e6, times.sustained_sm_hertz * 1e-6, known(benchmark.target_us),
+      known(benchmark.peer_us));
   std::fflush(stdout);
   ++num_rows_;
-  add_csv(benchmark, seconds, spread, binding, share);
+  add_csv(benchmark, times, binding, share);
 }
 
-void CudaBench::add_csv(const CudaBenchmark& benchmark, double seconds, double spread,
+void CudaBench::add_csv(const CudaBenchmark& benchmark, const cuda::CallTimes& times,
                         CudaCeiling binding, double share) {
   csv_ += fmt::format(
-      "{:%Y-%m-%d},{},{},{},{},{},{},{},{:.3f},{:.4f},{:.1f},{:.2f},{},{:.4f},{},{}\n",
+      "{:%Y-%m-%d},{},{},{},{},{},{},{},{:.3f},{:.4f},{:.1f},{:.2f},{},{:.4f},{},{},{:.0f},{:.3f},"
+      "{:.0f}\n",
       fmt::gmtime(std::time(nullptr)), options_.commit, measured_->device.name,
       measured_->device.driver, benchmark.op, benchmark.shape, benchmark.format, benchmark.m,
-      seconds * 1e6, spread, benchmark.bytes / seconds * 1e-9, benchmark.flops / seconds * 1e-12,
-      to_string(binding), share, known(benchmark.target_us), known(benchmark.peer_us));
+      times.seconds * 1e6, times.spread, benchmark.bytes / times.seconds * 1e-9,
+      benchmark.flops / times.seconds * 1e-12, to_string(binding), share,
+      known(benchmark.target_us), known(benchmark.peer_us), times.sm_hertz * 1e-6,
+      times.sustained_seconds * 1e6, times.sustained_sm_hertz * 1e-6);
 }
 
 void CudaBench::finish() { write_csv(num_rows_, options_.filter, options_.csv_path, csv_); }

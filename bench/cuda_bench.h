@@ -1,8 +1,8 @@
 // cuda_bench.h: the frame of the CUDA benchmarks: ceilings measured in the same run, graph replays
 // over more than the L2, rows as a share of the ceiling that binds.
 //
-// A row is the median over replays. What an op file adds: its shapes, its inputs, its check
-// (cuda_quantize_bench.cc). The CPU's frame: bench.h.
+// A row is the median over replays, with pauses and without (cuda/bench/timer.h). What an op file
+// adds: its shapes, its inputs, its check (cuda_quantize_bench.cc). The CPU's frame: bench.h.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/bench/timer.h"
 #include "ops/backend.h"
 
 namespace dsv4::bench {
@@ -66,8 +67,7 @@ class CudaBench {
  private:
   struct Measured;
   void begin();
-  double ceiling(CudaCeiling which) const;
-  void add_csv(const CudaBenchmark& benchmark, double seconds, double spread, CudaCeiling binding,
+  void add_csv(const CudaBenchmark& benchmark, const cuda::CallTimes& times, CudaCeiling binding,
                double share);
 
   CudaBenchOptions options_;

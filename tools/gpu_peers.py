@@ -4,18 +4,25 @@
     tools/gpu_peers.py --csv BENCH.csv [--tokens 1,32,1024] [--shape E256xN4096xK4096]
 
 Appends to the CSV that `dsv4_bench --device cuda --csv` wrote in the same session on the same GPU, whose
-ceilings the shares are of. As there: graph replays, the median of nine, experts drawn anew for each of
-several input sets, results compared with FP64 sums on sampled outputs first.
+ceilings the shares are of. As there: graph replays of at least 2 ms, the median of nine with pauses
+between them and of a quarter of a second without, experts drawn anew for each of several input sets,
+results compared with FP64 sums on sampled outputs first.
 """
 
 import argparse
 import csv
+import math
 import statistics
 import sys
+import time
 
 EXPERTS_PER_TOKEN = 6
 SETS = 4  # of routed tokens; the experts of one are far larger than the L2
 REPLAYS = 9
+# As src/cuda/bench/timer.cc.
+REPLAY_SECONDS = 2e-3
+PAUSE_SECONDS, PAUSE_REPLAYS = 20e-3, 4
+SUSTAINED_SECONDS = 0.25
 
 
 def parse_shape(text):
@@ -40,8 +47,9 @@ def read_csv(path):
     return rows, ceilings
 
 
-def peer_row(like, shape_text, label, tokens, seconds, useful_bytes, flops, ceilings):
-    """A row of the table; `like` gives date, commit, GPU and driver."""
+def peer_row(like, shape_text, label, tokens, seconds, sustained, useful_bytes, flops, ceilings):
+    """A row of the table; `like` gives date, commit, GPU and driver. Seconds of the replays with pauses
+    and of those without."""
     unit = "fp8" if label.startswith("FP8") else "bf16"
     floors = {"read": useful_bytes / ceilings["read"], unit: flops / ceilings[unit]}
     binding = max(floors, key=floors.get)
@@ -58,6 +66,7 @@ def peer_row(like, shape_text, label, tokens, seconds, useful_bytes, flops, ceil
         "tflop_per_s": f"{flops / median * 1e-12:.2f}",
         "ceiling": binding,
         "share": f"{floors[binding] / median:.4f}",
+        "sustained_us": f"{statistics.median(sustained) * 1e6:.3f}",
     }
 
 
@@ -71,26 +80,43 @@ def route(torch, tokens, num_experts, seed):
 
 
 def graph_seconds(torch, call):
-    """Seconds a call of each replay; a replay makes SETS calls."""
+    """Seconds a call: of replays with pauses, and of replays without."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for i in range(SETS):
             call(i)
     torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        for i in range(SETS):
-            call(i)
-    seconds = []
-    for replay in range(REPLAYS + 2):
+
+    def record(calls):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            for i in range(calls):
+                call(i % SETS)
+        return graph
+
+    def replay(graph):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         graph.replay()
         end.record()
         end.synchronize()
-        if replay >= 2:
-            seconds.append(start.elapsed_time(end) * 1e-3 / SETS)
-    return seconds
+        return start.elapsed_time(end) * 1e-3
+
+    probe = record(SETS)
+    probed = [replay(probe) for _ in range(3)][-1]
+    calls = SETS * max(1, min(1000, math.ceil(REPLAY_SECONDS / probed)))
+    graph = record(calls)
+    warm = [replay(graph) for _ in range(2)][-1]
+    seconds = []
+    for _ in range(REPLAYS):
+        time.sleep(max(PAUSE_SECONDS, PAUSE_REPLAYS * warm))
+        seconds.append(replay(graph) / calls)
+    sustained, start = [], time.monotonic()
+    while time.monotonic() - start < SUSTAINED_SECONDS or not sustained:
+        each = replay(graph) / calls
+        if time.monotonic() - start >= SUSTAINED_SECONDS / 2:  # the power limit has acted
+            sustained.append(each)
+    return seconds, sustained
 
 
 def check(torch, got, x, weights, scales, ends):
@@ -118,7 +144,7 @@ def make_weights(torch, kind, shape):
 
 
 def measure(torch, weights, weight_scales, tokens):
-    """Returns (seconds of the replays, useful bytes, flops)."""
+    """Returns (seconds of the replays, of those without pauses, useful bytes, flops)."""
     num_experts, n, k = weights.shape
     rows = tokens * EXPERTS_PER_TOKEN
     counts = [route(torch, tokens, num_experts, seed) for seed in range(SETS)]
@@ -139,7 +165,7 @@ def measure(torch, weights, weight_scales, tokens):
     touched = statistics.mean(int((c > 0).sum()) for c in counts)
     element = weights.element_size()
     useful_bytes = touched * n * k * element + rows * k * element + rows * n * 2
-    return graph_seconds(torch, call), useful_bytes, 2.0 * rows * n * k
+    return *graph_seconds(torch, call), useful_bytes, 2.0 * rows * n * k
 
 
 def main(argv):

@@ -8,14 +8,22 @@ class Backend;
 
 namespace dsv4::cuda {
 
-struct Ceilings {
-  double read_bytes_per_second = 0;
-  double copy_bytes_per_second = 0;  // read and written bytes together
-  double bf16_flops_per_second = 0;  // a multiply-add is two
-  double fp8_flops_per_second = 0;
+// Bytes or operations a second: as rows are timed, after pauses, and sustained (timer.h).
+struct Ceiling {
+  double per_second = 0;
+  double sm_hertz = 0;
+  double sustained_per_second = 0;
+  double sustained_sm_hertz = 0;
 };
 
-// Takes about a second. `backend` is of the current device. Throws Error.
+struct Ceilings {
+  Ceiling read;  // bytes
+  Ceiling copy;  // read and written bytes together
+  Ceiling bf16;  // operations; a multiply-add is two
+  Ceiling fp8;
+};
+
+// Takes about ten seconds. `backend` is of the current device. Throws Error.
 Ceilings measure_ceilings(Backend& backend);
 
 }  // namespace dsv4::cuda

@@ -1,9 +1,6 @@
 // The memory ceilings of a CUDA device, by kernels that do nothing else.
-#include <algorithm>
-
 #include "cuda/bench/fill.h"
 #include "cuda/bench/memory_ceilings.h"
-#include "cuda/bench/timer.h"
 #include "cuda/launch.h"
 
 namespace dsv4::cuda {
@@ -49,11 +46,6 @@ constexpr unsigned ctas(int loads) {
   return static_cast<unsigned>(kBytes / 16 / (kThreads * loads));
 }
 
-double fastest(Backend& backend, const TimedCalls& calls) {
-  const std::vector<double> seconds = time_calls(backend, calls);
-  return *std::min_element(seconds.begin(), seconds.end());
-}
-
 }  // namespace
 
 MemoryCeilings measure_memory(Backend& backend) {
@@ -61,23 +53,25 @@ MemoryCeilings measure_memory(Backend& backend) {
   const DeviceBuffer to = backend.allocate(kBytes);
   fill_random_bytes(from.data(), kBytes, 1, 0xFF);
   const auto stream_of = [](DeviceStream s) { return static_cast<cudaStream_t>(s.handle); };
-  const double read_seconds =
-      fastest(backend, {.call = [&](std::int64_t, DeviceStream stream) {
-                launch("read", read, {.grid = ctas(kReadLoads), .block = kThreads},
-                       stream_of(stream), from.as<uint4>(), to.as<unsigned>());
-              }});
-  const double copy_seconds =
-      fastest(backend, {.call = [&](std::int64_t, DeviceStream stream) {
-                launch("copy", copy, {.grid = ctas(kCopyLoads), .block = kThreads},
-                       stream_of(stream), from.as<uint4>(), to.as<uint4>());
-              }});
+  const CallTimes read_times =
+      time_calls(backend, {.call = [&](std::int64_t, DeviceStream stream) {
+                   launch("read", read, {.grid = ctas(kReadLoads), .block = kThreads},
+                          stream_of(stream), from.as<uint4>(), to.as<unsigned>());
+                 }});
+  const CallTimes copy_times =
+      time_calls(backend, {.call = [&](std::int64_t, DeviceStream stream) {
+                   launch("copy", copy, {.grid = ctas(kCopyLoads), .block = kThreads},
+                          stream_of(stream), from.as<uint4>(), to.as<uint4>());
+                 }});
   // The driver's own copy is 2% better, but not in a graph: there it takes a copy engine (2.7
   // TB/s).
   const auto driver_copy = [&](std::int64_t, DeviceStream stream) {
     backend.copy_on_device(to.data(), from.data(), kBytes, stream);
   };
-  const double driver_seconds = fastest(backend, {.call = driver_copy, .in_graph = false});
-  return {kBytes / read_seconds, 2.0 * kBytes / std::min(copy_seconds, driver_seconds)};
+  const CallTimes driver_times = time_calls(backend, {.call = driver_copy, .in_graph = false});
+  return {ceiling_of(kBytes, read_times),
+          ceiling_of(2.0 * kBytes,
+                     copy_times.seconds < driver_times.seconds ? copy_times : driver_times)};
 }
 
 }  // namespace dsv4::cuda

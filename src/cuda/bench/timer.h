@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <vector>
 
 #include "ops/backend.h"
 
@@ -21,9 +20,20 @@ struct TimedCalls {
   bool in_graph = true;
 };
 
-// Seconds a call took, one value a replay, after warm-up, on a stream of its own. The backend's
-// device is the current one. Throws Error.
-std::vector<double> time_calls(Backend& backend, const TimedCalls& calls);
+struct CallTimes {
+  // A call's, the median of the replays. Each replay begins after a pause of several times its
+  // length, so that every row and every ceiling finds the device alike, below its power limit.
+  double seconds = 0;
+  double spread = 0;    // (slowest - fastest replay) / seconds
+  double sm_hertz = 0;  // the SMs' clock in these replays, their median
+  // The medians when replays follow each other without a pause, after the power limit has acted.
+  double sustained_seconds = 0;
+  double sustained_sm_hertz = 0;
+};
+
+// Times calls after warm-up, on a stream of their own. The backend's device is the current one.
+// Throws Error.
+CallTimes time_calls(Backend& backend, const TimedCalls& calls);
 
 // What all of cuda/bench/ uses: the device becomes the thread's current one. Throws Error.
 void make_current(int device_idx);
