@@ -155,6 +155,20 @@ class Refused(CheckerTest):
         self.model.config["moe_intermediate_size"] = 64
         self.expect_refused(EXPERT, "shape", "128 x 128", "64 x 128")
 
+    def test_output_projection_of_another_width(self):
+        """hidden_size and the width of wo_a are equal on Flash alone."""
+        name = "layers.0.attn.wo_a"
+        rows, cols = self.model.tensors[name + ".weight"][1]
+        self.model.put(name + ".weight", "F8_E4M3", np.zeros((rows, cols // 2), np.uint8))
+        self.model.put(name + ".scale", "F8_E8M0", np.full((1, cols // 2 // 128), 120, np.uint8))
+        self.expect_refused(name, "shape", f"{rows} x {cols // 2}", f"{rows} x {cols}")
+
+    def test_hash_table_of_32_bits(self):
+        name = "layers.0.ffn.gate.tid2eid"
+        self.model.tensors[name][0] = "I32"
+        self.model.tensors[name][2] = self.model.array(name, np.int64).astype(np.int32).tobytes()
+        self.expect_refused(name, "dtype", "I32")
+
     def test_scalars_in_both_shapes(self):
         self.model.tensors[EXPERT + ".input_scale"][1] = [1]
         self.expect_refused(EXPERT + ".input_scale", "shape", "[1]")
@@ -292,6 +306,17 @@ class RefusedFiles(CheckerTest):
         shard.write_bytes(shard.read_bytes()[:-1])
         self.expect_refused(shard.name, "container", model=self.folder)
 
+    def test_offsets_from_the_start_of_the_file(self):
+        path = self.model.write(self.root / "offsets") / "model.safetensors"
+        data = path.read_bytes()
+        size = struct.unpack("<Q", data[:8])[0]
+        header = json.loads(data[8 : 8 + size])
+        for info in header.values():
+            info["data_offsets"] = [8 + size + offset for offset in info["data_offsets"]]
+        text = json.dumps(header).encode()
+        path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + size :])
+        self.expect_refused(path.name, "container", model=path.parent)
+
     def test_misaligned_scalar(self):
         path = self.root / "misaligned"
         self.model.write(path)
@@ -397,6 +422,11 @@ class RefusedConfigs(CheckerTest):
             "dynamic",
             lambda c: c["config_groups"]["group_0"]["input_activations"].update(dynamic=True),
         )
+
+        model = copy.deepcopy(good)
+        for part in ("w1", "w3"):
+            del model.tensors[f"layers.1.ffn.experts.2.{part}.input_global_scale"]
+        self.expect_refused(EXPERT, "config", "no input scale", model=model)
 
         def everything(config):
             config["config_groups"]["group_0"]["targets"] = ["Linear"]

@@ -14,7 +14,7 @@ import numpy as np
 import check_nvfp4
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "data" / "golden"
-SIZES = {"F32": 4, "BF16": 2, "I64": 8, "F8_E4M3": 1, "F8_E8M0": 1, "I8": 1, "U8": 1}
+SIZES = {"F32": 4, "BF16": 2, "I64": 8, "I32": 4, "F8_E4M3": 1, "F8_E8M0": 1, "I8": 1, "U8": 1}
 EXPERT = "layers.1.ffn.experts.2.w1"
 
 

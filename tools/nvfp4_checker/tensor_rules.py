@@ -13,7 +13,7 @@ from nvfp4_checker import codecs
 from nvfp4_checker.model_files import Tensor
 from nvfp4_checker.tensor_table import expected_tensors, is_dspark
 
-CHUNK_VALUES = 1 << 22  # decoded at a time
+CHUNK_VALUES = 1 << 20  # decoded at a time
 SUFFIXES = (
     "weight",
     "weight_packed",
