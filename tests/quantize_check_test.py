@@ -82,6 +82,14 @@ class CastIsLossless(QuantizeTest):
         self.assertTrue(self.check(out, NANO).lossless)
         self.assertEqual(self.perplexity(out), self.perplexity(NANO))
 
+    def test_shards_their_index_and_an_expert_in_several(self):
+        # Tensors are dealt out to the shards in turn, so weights and scales lie apart.
+        source = Checkpoint(GOLDEN / "flash-official").write(self.folder / "sharded", num_shards=3)
+        for layout in ("modelopt", "compressed-tensors"):
+            out = self.quantize(source, "--layout", layout)
+            self.assertTrue(self.check(out, source, layout).lossless)
+            self.assertTrue((out / "model-00003-of-00003.safetensors").exists())
+
     def test_options_of_encoding_do_not_touch_a_cast(self):
         source = GOLDEN / "flash-official"
         out = self.quantize(source, "--four-over-six", "--rounding", "half_step")

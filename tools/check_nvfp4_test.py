@@ -517,7 +517,12 @@ class RefusedAgainstTheSource(CheckerTest):
         }
         self.model.files["quantization_report.json"] = {"total": claim, "kinds": []}
         self.expect("quantization_report.json", "report", "the tensors only")
-        for key, value in (("exact_values", 1), ("error_squares", 1.0), ("cosine", 0.999)):
+        for key, value in (
+            ("exact_values", 1),
+            ("error_squares", 1.0),
+            ("cosine", 0.999),
+            ("worst_block", {"relative_error": 0.1}),
+        ):
             model = {"total": {**claim, key: value}, "kinds": []}
             self.model.files["quantization_report.json"] = model
             self.expect("quantization_report.json", "report", f"total: {key}")

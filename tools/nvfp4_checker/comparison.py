@@ -21,6 +21,7 @@ MAX_RELATIVE_ERROR = 0.3
 # Sums over up to 1e12 FP64 values in another order.
 SUM_TOLERANCE = 1e-8
 CHUNK_BYTES = 1 << 24
+SUMS = ("source_squares", "error_squares", "dot", "exact_share", "relative_error", "cosine")
 COUNTS = (
     "values",
     "exact_values",
@@ -215,26 +216,25 @@ class Comparison:
         for key in set(claimed) & set(measured):
             self._compare_entry(f"{key[0]}, layer {key[1]}", claimed[key], measured[key])
         self._compare_entry("total", self.report["total"], self.totals()["total"])
+        self._compare_files()
 
     def _compare_entry(self, where, claim, tally):
-        for key in COUNTS:
-            if claim.get(key) != getattr(tally, key):
-                self._refuse(
-                    REPORT,
-                    "report",
-                    f"{where}: {key} is {claim.get(key)}, by this check " f"{getattr(tally, key)}",
-                )
-        for key in (
-            "source_squares",
-            "error_squares",
-            "dot",
-            "exact_share",
-            "relative_error",
-            "cosine",
-        ):
-            mine, theirs = getattr(tally, key), claim.get(key)
+        worst = claim.get("worst_block", {}).get("relative_error", 0.0)
+        figures = [(key, claim.get(key), getattr(tally, key)) for key in SUMS]
+        for key, theirs, mine in [*figures, ("worst_block", worst, tally.worst_error)]:
             if theirs is None or not math.isclose(mine, theirs, rel_tol=SUM_TOLERANCE):
                 self._refuse(REPORT, "report", f"{where}: {key} is {theirs}, by this check {mine}")
+        for key in COUNTS:
+            theirs, mine = claim.get(key), getattr(tally, key)
+            if theirs != mine:
+                self._refuse(REPORT, "report", f"{where}: {key} is {theirs}, by this check {mine}")
+
+    def _compare_files(self):
+        for file in self.report.get("files", []):
+            path = self.quantized.model.folder / file["name"]
+            size = path.stat().st_size if path.exists() else "missing"
+            if size != file["bytes"]:
+                self._refuse(REPORT, "report", f"{file['name']}: {file['bytes']} bytes, is {size}")
 
 
 # ---- what went wrong, in words
