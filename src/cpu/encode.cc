@@ -121,43 +121,63 @@ std::uint8_t nvfp4_block(const float* x, float global_scale, std::uint8_t* codes
   return block_scale;
 }
 
-// One of the two block scales of four over six: codes, and nvfp4_block_error.
-struct Candidate {
-  std::uint8_t block_scale = 0;
-  std::uint8_t codes[kNvfp4BlockBytes] = {};
-  double error = 0;
-};
+// The sum of (x - decoded)^2 of sixteen, as nvfp4_block_error adds it up.
+HWY_INLINE double squared_error(const float* x, const float* decoded) {
+  const hn::CappedTag<double, 8> d;
+  const hn::Rebind<float, decltype(d)> d_float;
+  constexpr int kDoubles = static_cast<int>(HWY_LANES(double) < 8 ? HWY_LANES(double) : 8);
+  hn::Vec<decltype(d)> squares[kNvfp4QuantBlock / kDoubles];
+  for (int i = 0; i < kNvfp4QuantBlock / kDoubles; ++i) {
+    const auto error = hn::Sub(hn::PromoteTo(d, hn::LoadU(d_float, x + i * kDoubles)),
+                               hn::PromoteTo(d, hn::LoadU(d_float, decoded + i * kDoubles)));
+    squares[i] = hn::Mul(error, error);
+  }
+  for (int count = kNvfp4QuantBlock / kDoubles / 2; count > 0; count /= 2) {
+    for (int i = 0; i < count; ++i) squares[i] = hn::Add(squares[i], squares[i + count]);
+  }
+  double rest[kDoubles];
+  hn::StoreU(squares[0], d, rest);
+  for (int width = kDoubles / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) rest[i] += rest[i + width];
+  }
+  return rest[0];
+}
 
+// Codes [16], one a byte, of finite x [16] under one block scale; returns their squared error.
 template <E2m1Rounding kRounding>
-Candidate candidate(const float* x, std::uint8_t block_scale, float global_scale) {
-  Candidate c{block_scale};
+HWY_INLINE double encode_candidate(const float* x, std::uint8_t block_scale, float global_scale,
+                                   std::uint8_t* codes) {
   float decoded[kNvfp4QuantBlock] = {};
   const float divisor = nvfp4_divisor(block_scale, global_scale);
-  if (divisor > 0) {
-    const Quotient quotient(divisor);
-    const auto scale = hn::Set(LaneTag(), decode_e4m3(block_scale));
-    const auto global = hn::Set(LaneTag(), global_scale);
-    std::uint8_t codes[kNvfp4QuantBlock];
-    for (int i = 0; i < kNvfp4QuantBlock; i += kLanesPerRegister) {
-      const auto q = quotient(hn::LoadU(LaneTag(), x + i));
-      const auto code = e2m1_codes<kRounding>(q);
-      hn::StoreU(hn::DemoteTo(ByteTag(), code), ByteTag(), codes + i);
-      const auto value = value_of(hn::And(code, hn::Set(IntTag(), 7)), q, 1, 126, 2, 0.5f);
-      hn::StoreU(hn::Mul(hn::Mul(value, scale), global), LaneTag(), decoded + i);
-    }
-    pack_codes(codes, c.codes);
+  if (!(divisor > 0)) {
+    std::memset(codes, 0, kNvfp4QuantBlock);
+    return squared_error(x, decoded);
   }
-  // Plain loops: compilers turn them into vectors.
-  double squares[kNvfp4QuantBlock];
-  for (int i = 0; i < kNvfp4QuantBlock; ++i) {
-    const double error = static_cast<double>(x[i]) - static_cast<double>(decoded[i]);
-    squares[i] = error * error;
+  const Quotient quotient(divisor);
+  const auto scale = hn::Set(LaneTag(), decode_e4m3(block_scale));
+  const auto global = hn::Set(LaneTag(), global_scale);
+  for (int i = 0; i < kNvfp4QuantBlock; i += kLanesPerRegister) {
+    const auto q = quotient(hn::LoadU(LaneTag(), x + i));
+    const auto code = e2m1_codes<kRounding>(q);
+    hn::StoreU(hn::DemoteTo(ByteTag(), code), ByteTag(), codes + i);
+    const auto value = value_of(hn::And(code, hn::Set(IntTag(), 7)), q, 1, 126, 2, 0.5f);
+    hn::StoreU(hn::Mul(hn::Mul(value, scale), global), LaneTag(), decoded + i);
   }
-  for (int width = kNvfp4QuantBlock / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) squares[i] += squares[i + width];
-  }
-  c.error = squares[0];
-  return c;
+  return squared_error(x, decoded);
+}
+
+// Both candidates are always encoded: which one wins is a coin toss that no branch predicts.
+template <E2m1Rounding kRounding>
+HWY_INLINE std::uint8_t better_of_two(const float* x, float block_amax, float global_scale,
+                                      std::uint8_t* packed) {
+  const float ratio = block_amax > 0 ? block_amax / (kE2m1Max * global_scale) : 0.0f;
+  const std::uint8_t scales[2] = {encode_e4m3(ratio), encode_e4m3(1.5f * ratio)};
+  std::uint8_t codes[2][kNvfp4QuantBlock];
+  const double to_six = encode_candidate<kRounding>(x, scales[0], global_scale, codes[0]);
+  const double to_four = encode_candidate<kRounding>(x, scales[1], global_scale, codes[1]);
+  const int better = to_four < to_six ? 1 : 0;
+  pack_codes(codes[better], packed);
+  return scales[better];
 }
 
 std::uint8_t nvfp4_block_four_over_six(const float* x, float global_scale, std::uint8_t* codes,
@@ -166,19 +186,9 @@ std::uint8_t nvfp4_block_four_over_six(const float* x, float global_scale, std::
   if (!is_finite(block_amax)) {
     return encode_nvfp4_block_four_over_six(x, global_scale, codes, rounding);
   }
-  const std::uint8_t to_six = nvfp4_block_scale(block_amax, global_scale);
-  const std::uint8_t to_four =
-      block_amax > 0 ? encode_e4m3(1.5f * (block_amax / (kE2m1Max * global_scale))) : to_six;
-  const auto encode = rounding == E2m1Rounding::kNearestEven
-                          ? &candidate<E2m1Rounding::kNearestEven>
-                          : &candidate<E2m1Rounding::kHalfStep>;
-  Candidate best = encode(x, to_six, global_scale);
-  if (to_four != to_six) {
-    const Candidate other = encode(x, to_four, global_scale);
-    if (other.error < best.error) best = other;
-  }
-  std::memcpy(codes, best.codes, sizeof(best.codes));
-  return best.block_scale;
+  return rounding == E2m1Rounding::kNearestEven
+             ? better_of_two<E2m1Rounding::kNearestEven>(x, block_amax, global_scale, codes)
+             : better_of_two<E2m1Rounding::kHalfStep>(x, block_amax, global_scale, codes);
 }
 
 void e4m3_values(const float* x, std::int64_t n, float divisor, std::uint8_t* codes) {
