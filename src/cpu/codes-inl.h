@@ -107,6 +107,14 @@ HWY_INLINE LaneVec value_of(IntVec magnitude, LaneVec q, int mantissa_bits, int 
   return hn::CopySign(hn::IfThenElse(is_subnormal, subnormal, normal), q);
 }
 
+// NVFP4 rows are encoded in tiles of sixteen blocks.
+constexpr int kTileBlocks = 16;  // as many block scales as lanes
+
+// Block scales of sixteen blocks from their largest magnitudes as FP32, finite, in their order.
+HWY_INLINE IntVec scale_codes(LaneVec amaxes, float global_scale) {
+  return e4m3_codes(hn::Div(amaxes, hn::Set(LaneTag(), kE2m1Max * global_scale)));
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace dsv4::cpu
 HWY_AFTER_NAMESPACE();

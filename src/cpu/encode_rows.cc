@@ -15,19 +15,23 @@
 #include <hwy/foreach_target.h>
 
 #include "cpu/codes-inl.h"
+#if HWY_TARGET == HWY_AVX3
+#include "cpu/encode_tiles_avx3-inl.h"
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace dsv4::cpu {
 namespace HWY_NAMESPACE {
 
-// With numerics/ alone: the plain target, blocks that are not finite.
-void encode_nvfp4_plainly(const std::uint16_t* x, std::int64_t n, const Nvfp4Boundaries& boundaries,
-                          std::uint8_t* codes, std::uint8_t* block_scales) {
+// With numerics/ alone: the plain target, blocks that are not finite. kEncode: its encoder.
+template <auto kEncode>
+void encode_plainly(const std::uint16_t* x, std::int64_t n, const Nvfp4Boundaries& boundaries,
+                    std::uint8_t* codes, std::uint8_t* block_scales) {
   for (std::int64_t begin = 0; begin < n; begin += kNvfp4QuantBlock) {
     float values[kNvfp4QuantBlock];
     for (int i = 0; i < kNvfp4QuantBlock; ++i) values[i] = decode_bf16(x[begin + i]);
     block_scales[begin / kNvfp4QuantBlock] =
-        encode_nvfp4_block(values, boundaries.global_scale, codes + begin / 2, boundaries.rounding);
+        kEncode(values, boundaries.global_scale, codes + begin / 2, boundaries.rounding);
   }
 }
 
@@ -41,100 +45,34 @@ std::uint16_t amax_plainly(const std::uint16_t* x, std::int64_t n) {
 
 void encode_nvfp4(const std::uint16_t* x, std::int64_t n, const Nvfp4Boundaries& boundaries,
                   std::uint8_t* codes, std::uint8_t* block_scales) {
-  encode_nvfp4_plainly(x, n, boundaries, codes, block_scales);
+  encode_plainly<&encode_nvfp4_block>(x, n, boundaries, codes, block_scales);
 }
 std::uint16_t amax_bf16(const std::uint16_t* x, std::int64_t n) { return amax_plainly(x, n); }
+constexpr decltype(EncodeRowKernels::encode_nvfp4_four_over_six) kEncodeFourOverSix = nullptr;
 
 #else
 
-constexpr int kTileBlocks = 16;  // as many block scales as lanes
-
-// Block scales of sixteen blocks from their largest magnitudes as FP32, finite, in their order.
-HWY_INLINE IntVec scale_codes(LaneVec amaxes, float global_scale) {
-  return e4m3_codes(hn::Div(amaxes, hn::Set(LaneTag(), kE2m1Max * global_scale)));
-}
-
 #if HWY_TARGET == HWY_AVX3
 
-// Two blocks a register. Of the codes' seven boundaries three are looked up and compared.
-
-// Largest magnitudes of the blocks of x [16 * 16] as FP32 bits; lane 4 l + k holds block
-// 8 (l / 2) + l % 2 + 2 k.
-HWY_INLINE __m512i tile_amaxes(const std::uint16_t* x) {
-  __m512i pair[8];
-  for (int i = 0; i < 8; ++i) {
-    pair[i] = _mm512_and_si512(_mm512_loadu_si512(x + 32 * i), _mm512_set1_epi16(0x7FFF));
-  }
-  __m512i quarter[4];  // of each block, in 64 bits
-  for (int i = 0; i < 4; ++i) {
-    const __m512i a = pair[2 * i], b = pair[2 * i + 1];
-    quarter[i] = _mm512_max_epu16(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
-  }
-  __m512i eighth[2];
-  for (int i = 0; i < 2; ++i) {
-    const __m512 a = _mm512_castsi512_ps(quarter[2 * i]);
-    const __m512 b = _mm512_castsi512_ps(quarter[2 * i + 1]);
-    eighth[i] = _mm512_max_epu16(_mm512_castps_si512(_mm512_shuffle_ps(a, b, 0x88)),
-                                 _mm512_castps_si512(_mm512_shuffle_ps(a, b, 0xDD)));
-  }
-  const __m512i two = _mm512_max_epu16(_mm512_shuffle_i64x2(eighth[0], eighth[1], 0x88),
-                                       _mm512_shuffle_i64x2(eighth[0], eighth[1], 0xDD));
-  const __m512i one = _mm512_max_epu16(two, _mm512_slli_epi32(two, 16));
-  return _mm512_and_si512(one, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u)));
-}
-
-// Codes of x [32], two blocks, to [16] bytes; `last` of either block.
-HWY_INLINE void encode_codes(const std::uint16_t* x, const std::uint16_t* last_a,
-                             const std::uint16_t* last_b, std::uint8_t* codes) {
-  const __m512i bits = _mm512_loadu_si512(x);
-  const __m512i magnitude = _mm512_and_si512(bits, _mm512_set1_epi16(0x7FFF));
-  const __m512i last = _mm512_castsi256_si512(_mm256_inserti128_si256(
-      _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(last_a))),
-      _mm_loadu_si128(reinterpret_cast<const __m128i*>(last_b)), 1));
-  const __m512i zero_code = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(8), 1);
-  const auto passed = [&](__m512i idx) {
-    return _mm512_cmpgt_epu16_mask(magnitude, _mm512_permutexvar_epi16(idx, last));
-  };
-  __m512i code = zero_code;
-  code = _mm512_mask_add_epi16(code, passed(_mm512_add_epi16(code, _mm512_set1_epi16(3))), code,
-                               _mm512_set1_epi16(4));
-  code = _mm512_mask_add_epi16(code, passed(_mm512_add_epi16(code, _mm512_set1_epi16(1))), code,
-                               _mm512_set1_epi16(2));
-  code = _mm512_mask_add_epi16(code, passed(code), code, _mm512_set1_epi16(1));
-  // Bits 0 to 2 of the code, bit 3 from the sign.
-  code = _mm512_ternarylogic_epi32(_mm512_set1_epi16(7), code, _mm512_srli_epi16(bits, 12), 0xCA);
-  const __m512i packed = _mm512_or_si512(code, _mm512_srli_epi32(code, 12));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(codes), _mm512_cvtepi32_epi8(packed));
-}
-
-// Block scales of x [16 * 16]; false, with nothing written, if it is not finite.
-HWY_INLINE bool encode_tile_scales(const std::uint16_t* x, const Nvfp4Boundaries& boundaries,
-                                   std::uint8_t* block_scales) {
-  const __m512i amaxes = tile_amaxes(x);
-  if (_mm512_cmpge_epu32_mask(amaxes, _mm512_set1_epi32(kF32InfinityBits)) != 0) return false;
-  const IntVec lanes = scale_codes(LaneVec{_mm512_castsi512_ps(amaxes)}, boundaries.global_scale);
-  alignas(16) static constexpr std::uint8_t kLaneOfBlock[16] = {0, 4,  1, 5,  2,  6,  3,  7,
-                                                                8, 12, 9, 13, 10, 14, 11, 15};
-  const __m128i order = _mm_load_si128(reinterpret_cast<const __m128i*>(kLaneOfBlock));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(block_scales),
-                   _mm_shuffle_epi8(_mm512_cvtepi32_epi8(lanes.raw), order));
-  return true;
-}
-
-HWY_INLINE void encode_tile_codes(const std::uint16_t* x, const std::uint8_t* block_scales,
-                                  const Nvfp4Boundaries& boundaries, std::uint8_t* codes) {
-  for (int b = 0; b < kTileBlocks; b += 2) {
-    encode_codes(x + b * kNvfp4QuantBlock, boundaries.last[block_scales[b]],
-                 boundaries.last[block_scales[b + 1]], codes + b * kNvfp4BlockBytes);
-  }
-  // Rare: blocks of zeros, or near them.
-  const __m128i scales = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block_scales));
-  unsigned zero =
-      _mm_cmplt_epu8_mask(scales, _mm_set1_epi8(static_cast<char>(boundaries.first_scale)));
-  for (; zero != 0; zero &= zero - 1) {
-    std::memset(codes + __builtin_ctz(zero) * kNvfp4BlockBytes, 0, kNvfp4BlockBytes);
+void encode_nvfp4_four_over_six(const std::uint16_t* x, std::int64_t n,
+                                const Nvfp4Boundaries& boundaries, const Nvfp4Values& values,
+                                std::uint8_t* codes, std::uint8_t* block_scales) {
+  constexpr std::int64_t kTile = kTileBlocks * kNvfp4QuantBlock;
+  for (std::int64_t begin = 0; begin < n; begin += kTile) {
+    const std::int64_t count = std::min(kTile, n - begin);
+    std::uint16_t tile[kTile] = {};
+    std::uint8_t tile_codes[kTile / 2], tile_scales[kTileBlocks];
+    std::memcpy(tile, x + begin, static_cast<std::size_t>(count) * sizeof(tile[0]));
+    if (!encode_tile_four_over_six(tile, boundaries, values, tile_codes, tile_scales)) {
+      encode_plainly<&encode_nvfp4_block_four_over_six>(tile, count, boundaries, tile_codes,
+                                                        tile_scales);
+    }
+    std::memcpy(codes + begin / 2, tile_codes, static_cast<std::size_t>(count / 2));
+    std::memcpy(block_scales + begin / kNvfp4QuantBlock, tile_scales,
+                static_cast<std::size_t>(count / kNvfp4QuantBlock));
   }
 }
+constexpr auto kEncodeFourOverSix = &encode_nvfp4_four_over_six;
 
 #else
 
@@ -196,6 +134,8 @@ HWY_INLINE bool encode_tile_scales(const std::uint16_t* x, const Nvfp4Boundaries
   return true;
 }
 
+constexpr decltype(EncodeRowKernels::encode_nvfp4_four_over_six) kEncodeFourOverSix = nullptr;
+
 HWY_INLINE void encode_tile_codes(const std::uint16_t* x, const std::uint8_t* block_scales,
                                   const Nvfp4Boundaries& boundaries, std::uint8_t* codes) {
   for (int b = 0; b < kTileBlocks; ++b) {
@@ -228,7 +168,7 @@ void encode_nvfp4(const std::uint16_t* x, std::int64_t n, const Nvfp4Boundaries&
       if (finite[t - first]) {
         encode_tile_codes(tile, tile_scales, boundaries, tile_codes);
       } else {
-        encode_nvfp4_plainly(tile, kTile, boundaries, tile_codes, tile_scales);
+        encode_plainly<&encode_nvfp4_block>(tile, kTile, boundaries, tile_codes, tile_scales);
       }
     }
   }
@@ -242,7 +182,7 @@ void encode_nvfp4(const std::uint16_t* x, std::int64_t n, const Nvfp4Boundaries&
   if (encode_tile_scales(tile, boundaries, tile_scales)) {
     encode_tile_codes(tile, tile_scales, boundaries, tile_codes);
   } else {
-    encode_nvfp4_plainly(tile, kTile, boundaries, tile_codes, tile_scales);
+    encode_plainly<&encode_nvfp4_block>(tile, kTile, boundaries, tile_codes, tile_scales);
   }
   std::memcpy(codes + begin / 2, tile_codes, static_cast<std::size_t>(rest / 2));
   std::memcpy(block_scales + begin / kNvfp4QuantBlock, tile_scales,
@@ -268,7 +208,7 @@ std::uint16_t amax_bf16(const std::uint16_t* x, std::int64_t n) {
 #endif  // DSV4_CPU_SCALAR_LANES
 
 const EncodeRowKernels& encode_row_kernel_table() {
-  static constexpr EncodeRowKernels kKernels = {&encode_nvfp4, &amax_bf16};
+  static constexpr EncodeRowKernels kKernels = {&encode_nvfp4, kEncodeFourOverSix, &amax_bf16};
   return kKernels;
 }
 
@@ -301,6 +241,14 @@ std::uint32_t first_of_code(int code, float divisor, E2m1Rounding rounding, std:
 }
 
 }  // namespace
+
+Nvfp4Values::Nvfp4Values(float g) {
+  for (int scale = 0; scale < 127; ++scale) {
+    for (std::uint8_t code = 0; code < 16; ++code) {
+      of[scale][code] = decode_nvfp4(code, static_cast<std::uint8_t>(scale), g);
+    }
+  }
+}
 
 Nvfp4Boundaries::Nvfp4Boundaries(float g, E2m1Rounding e2m1_rounding)
     : first_scale(127), global_scale(g), rounding(e2m1_rounding) {

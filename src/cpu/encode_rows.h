@@ -23,11 +23,22 @@ struct Nvfp4Boundaries {
   E2m1Rounding rounding;
 };
 
+// [s][c]: the value of E2M1 code c under block scale s and the global scale g, as decode_nvfp4.
+struct alignas(64) Nvfp4Values {
+  explicit Nvfp4Values(float g);
+  float of[127][16];
+};
+
 struct EncodeRowKernels {
   // As encode_nvfp4_block of numerics/ on each 16 of x [n], BF16: codes [n / 2], block_scales
   // [n / 16].
   void (*encode_nvfp4)(const std::uint16_t* x, std::int64_t n, const Nvfp4Boundaries& boundaries,
                        std::uint8_t* codes, std::uint8_t* block_scales);
+  // The same as encode_nvfp4_block_four_over_six. Null on instruction sets for which blocks by
+  // themselves are as fast.
+  void (*encode_nvfp4_four_over_six)(const std::uint16_t* x, std::int64_t n,
+                                     const Nvfp4Boundaries& boundaries, const Nvfp4Values& values,
+                                     std::uint8_t* codes, std::uint8_t* block_scales);
   // The largest magnitude of x [n], BF16, as its bits: NaN above infinity; 0 of none.
   std::uint16_t (*amax)(const std::uint16_t* x, std::int64_t n);
 };

@@ -37,7 +37,7 @@ constexpr std::int64_t kGrainValues = 4096;
 constexpr std::int64_t kWorthBoundaries = 1 << 18;
 
 bool wants_boundaries(const QuantizeParams& p, std::int64_t rows) {
-  return p.x.format == Format::kBf16 && p.out.format == Format::kNvfp4 && !p.four_over_six &&
+  return p.x.format == Format::kBf16 && p.out.format == Format::kNvfp4 &&
          p.static_global_scales != nullptr && p.global_scale_idx == nullptr &&
          rows * p.x.cols >= kWorthBoundaries && kE2m1Max * *p.static_global_scales > 0 &&
          is_finite(kE2m1Max * *p.static_global_scales);
@@ -101,16 +101,22 @@ void CpuBackend::compute(const QuantizeParams& p, const OpContext& context) {
   const auto input_row = [&](std::int64_t row) {
     return p.row_idx == nullptr ? row : p.row_idx[row];
   };
-  if (wants_boundaries(p, rows)) {
+  const cpu::EncodeRowKernels& row_kernels = cpu::encode_row_kernels(targets_);
+  if (wants_boundaries(p, rows) &&
+      (!p.four_over_six || row_kernels.encode_nvfp4_four_over_six != nullptr)) {
     const cpu::Nvfp4Boundaries boundaries(*p.static_global_scales, p.rounding);
-    const auto encode_nvfp4 = cpu::encode_row_kernels(targets_).encode_nvfp4;
+    const cpu::Nvfp4Values decoded(boundaries.global_scale);
     pool_.parallel_for(rows, grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const auto* x =
             static_cast<const std::uint16_t*>(p.x.data) + input_row(row) * p.x.row_stride;
-        encode_nvfp4(x, p.x.cols, boundaries,
-                     static_cast<std::uint8_t*>(p.out.data) + row * (p.out.row_stride / 2),
-                     static_cast<std::uint8_t*>(p.out.block_scales) + row * p.out.scale_stride);
+        auto* codes = static_cast<std::uint8_t*>(p.out.data) + row * (p.out.row_stride / 2);
+        auto* scales = static_cast<std::uint8_t*>(p.out.block_scales) + row * p.out.scale_stride;
+        if (p.four_over_six) {
+          row_kernels.encode_nvfp4_four_over_six(x, p.x.cols, boundaries, decoded, codes, scales);
+        } else {
+          row_kernels.encode_nvfp4(x, p.x.cols, boundaries, codes, scales);
+        }
         if (p.out.global_scale_stride == 1) p.out.global_scales[row] = boundaries.global_scale;
       }
     });

@@ -38,29 +38,36 @@ struct Nvfp4Row {
   std::vector<std::uint8_t> codes, block_scales;
 };
 
+template <auto kEncode>
 Nvfp4Row encode_with_numerics(const std::vector<std::uint16_t>& x, float g, E2m1Rounding rounding) {
   Nvfp4Row row(x.size());
   for (std::size_t begin = 0; begin < x.size(); begin += 16) {
     float values[16];
     for (std::size_t i = 0; i < 16; ++i) values[i] = decode_bf16(x[begin + i]);
-    row.block_scales[begin / 16] =
-        encode_nvfp4_block(values, g, row.codes.data() + begin / 2, rounding);
+    row.block_scales[begin / 16] = kEncode(values, g, row.codes.data() + begin / 2, rounding);
   }
   return row;
 }
 
-// On every instruction set, as one row.
+// On every instruction set, as one row, both kernels.
 void expect_numerics_bytes(const std::vector<std::uint16_t>& x, float g, E2m1Rounding rounding) {
-  const Nvfp4Row want = encode_with_numerics(x, g, rounding);
+  const Nvfp4Row plain = encode_with_numerics<&encode_nvfp4_block>(x, g, rounding);
+  const Nvfp4Row better = encode_with_numerics<&encode_nvfp4_block_four_over_six>(x, g, rounding);
   const cpu::Nvfp4Boundaries boundaries(g, rounding);
+  const cpu::Nvfp4Values values(g);
+  const auto n = static_cast<std::int64_t>(x.size());
   for (const std::int64_t target : all_targets()) {
     SCOPED_TRACE(hwy::TargetName(target));
+    const cpu::EncodeRowKernels& kernels = cpu::encode_row_kernels(target);
     Nvfp4Row got(x.size());
-    cpu::encode_row_kernels(target).encode_nvfp4(x.data(), static_cast<std::int64_t>(x.size()),
-                                                 boundaries, got.codes.data(),
-                                                 got.block_scales.data());
-    EXPECT_SAME_BITS(got.block_scales, want.block_scales);
-    EXPECT_SAME_BITS(got.codes, want.codes);
+    kernels.encode_nvfp4(x.data(), n, boundaries, got.codes.data(), got.block_scales.data());
+    EXPECT_SAME_BITS(got.block_scales, plain.block_scales);
+    EXPECT_SAME_BITS(got.codes, plain.codes);
+    if (kernels.encode_nvfp4_four_over_six == nullptr) continue;
+    kernels.encode_nvfp4_four_over_six(x.data(), n, boundaries, values, got.codes.data(),
+                                       got.block_scales.data());
+    EXPECT_SAME_BITS(got.block_scales, better.block_scales);
+    EXPECT_SAME_BITS(got.codes, better.codes);
   }
 }
 
@@ -100,6 +107,14 @@ TEST(CpuQuantize, EveryBf16ValueBesideItsNeighbours) {
     x.push_back((bits & 0x7F80) == 0x7F80 ? 0 : static_cast<std::uint16_t>(bits));
   }
   for (const float g : {1.0f, 1e-38f, 1.5e-45f, 5e37f}) {
+    for (const E2m1Rounding rounding : kRoundings) expect_numerics_bytes(x, g, rounding);
+  }
+}
+
+TEST(CpuQuantize, ManyBlocksWhoseBestScaleIsNotObvious) {
+  std::vector<std::uint16_t> x;
+  for (const float value : normal_values(41, 1 << 18)) x.push_back(encode_bf16(value));
+  for (const float g : {0.003f, 0.02f}) {
     for (const E2m1Rounding rounding : kRoundings) expect_numerics_bytes(x, g, rounding);
   }
 }
@@ -283,7 +298,8 @@ TEST(CpuQuantize, LargeMatricesAsTheReference) {
   for (std::int32_t row = 0; row < 150; ++row) c.row_idx.push_back(149 - row / 2);
   c.row_count = 140;
   const HostMatrix x(c.x, c.rows, c.cols, quantize_values(c));
-  for (const float g : {0.002f, 0.0f}) {
+  for (const auto& [g, four_over_six] : {std::pair{0.002f, false}, {0.003f, true}, {0.0f, false}}) {
+    c.four_over_six = four_over_six;
     c.static_global_scales = {g};
     const HostMatrix want = run_quantize(reference_backend(), c, x);
     for (const NamedBackend& variant : cpu_variants()) {
