@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/math.h"
 #include "numerics/amax.h"
 #include "numerics/nvfp4.h"
 #include "quantizer/fp4_scan.h"
@@ -33,6 +34,20 @@ void check_group(const MatrixGroup& group) {
   }
 }
 
+// E4M3 numbers are multiples of 2^-9 with four bits, and BF16 reaches down to 2^-133: under powers
+// of two from 2^-124 on each is a BF16, which the ops take faster than FP32.
+bool decodes_to_bf16(const MatrixView& rows) {
+  constexpr std::uint8_t kSmallestScale = 127 - 124;
+  if (rows.format != Format::kE4m3 || rows.scale_dtype != DType::kE8M0) return false;
+  const std::int64_t scale_cols = ceil_div(rows.cols, rows.block_cols);
+  for (std::int64_t row = 0; row < ceil_div(rows.rows, rows.block_rows); ++row) {
+    const auto* scales =
+        static_cast<const std::uint8_t*>(rows.block_scales) + row * rows.scale_stride;
+    if (*std::min_element(scales, scales + scale_cols) < kSmallestScale) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 struct GroupEncoder::Impl {
@@ -45,8 +60,9 @@ struct GroupEncoder::Impl {
   template <class Params>
   void run(const Params& params);
   float amax_of(const MatrixView& rows);
+  MatrixView decode(const MatrixView& rows);
   float global_scale_of_values(const RowsReadCallback& rows_read);
-  void start_rows(std::int64_t rows);
+  void start_rows(std::int64_t rows, const ErrorTally& tally);
   void finish_rows(const NamedMatrix& matrix, std::int64_t begin, ErrorTally& tally);
   void cast(int member_idx, std::int64_t begin, std::int64_t end, std::uint8_t* codes,
             std::uint8_t* block_scales, ErrorTally& tally);
@@ -66,6 +82,7 @@ struct GroupEncoder::Impl {
   std::vector<RowScratch> scratch;      // of each thread
   std::vector<ErrorTally> row_tallies;  // of the rows of a chunk
   std::vector<float> values;            // of a chunk that was FP8
+  std::vector<std::uint16_t> bf16_values;
 };
 
 template <class Body>
@@ -95,6 +112,21 @@ float GroupEncoder::Impl::amax_of(const MatrixView& rows) {
   return amax;
 }
 
+// Valid until the next call.
+MatrixView GroupEncoder::Impl::decode(const MatrixView& rows) {
+  const auto count = static_cast<std::size_t>(rows.rows * rows.cols);
+  MutableMatrixView decoded;
+  if (decodes_to_bf16(rows)) {
+    bf16_values.resize(count);
+    decoded = bf16_matrix(bf16_values.data(), rows.rows, rows.cols);
+  } else {
+    values.resize(count);
+    decoded = f32_matrix(values.data(), rows.rows, rows.cols);
+  }
+  run(DequantizeParams{rows, decoded});
+  return decoded;
+}
+
 float GroupEncoder::Impl::global_scale_of_values(const RowsReadCallback& rows_read) {
   float largest = 0;
   for (const NamedMatrix& matrix : group.members) {
@@ -114,8 +146,11 @@ float GroupEncoder::Impl::global_scale_of_values(const RowsReadCallback& rows_re
   return options.stores_reciprocal && is_finite(stored) ? 1.0f / stored : result;
 }
 
-void GroupEncoder::Impl::start_rows(std::int64_t rows) {
-  row_tallies.assign(static_cast<std::size_t>(rows), ErrorTally());
+// Rows need not note blocks that are better than the worst so far.
+void GroupEncoder::Impl::start_rows(std::int64_t rows, const ErrorTally& tally) {
+  ErrorTally row;
+  row.worst.relative_error = tally.worst.relative_error;
+  row_tallies.assign(static_cast<std::size_t>(rows), row);
 }
 
 // Row after row, so that sums do not depend on who measured what.
@@ -135,7 +170,7 @@ void GroupEncoder::Impl::cast(int member_idx, std::int64_t begin, std::int64_t e
                               std::uint8_t* codes, std::uint8_t* block_scales, ErrorTally& tally) {
   const Fp4Caster& caster = casters[static_cast<std::size_t>(member_idx)];
   const std::int64_t cols = group.members[0].view.cols;
-  start_rows(end - begin);
+  start_rows(end - begin, tally);
   for_each_row(end - begin, [&](std::int64_t row, std::size_t thread_idx) {
     caster.cast_row(begin + row, codes + row * (cols / 2),
                     block_scales + row * (cols / kNvfp4QuantBlock), scratch[thread_idx],
@@ -151,10 +186,7 @@ void GroupEncoder::Impl::encode_values(const NamedMatrix& matrix, std::int64_t b
   QuantizeParams p;
   p.x = rows_of(matrix.view, begin, end);
   if (is_quantized(p.x.format)) {
-    values.resize(static_cast<std::size_t>(p.x.rows * p.x.cols));
-    const MutableMatrixView decoded = f32_matrix(values.data(), p.x.rows, p.x.cols);
-    run(DequantizeParams{p.x, decoded});
-    p.x = decoded;
+    p.x = decode(p.x);
   }
   p.out.data = codes;
   p.out.format = Format::kNvfp4;
@@ -169,7 +201,7 @@ void GroupEncoder::Impl::encode_values(const NamedMatrix& matrix, std::int64_t b
   p.four_over_six = options.four_over_six;
   p.static_global_scales = &global_scale;
   run(p);
-  start_rows(p.x.rows);
+  start_rows(p.x.rows, tally);
   measure(p.x, codes, block_scales);
   finish_rows(matrix, begin, tally);
   if (is_packed(matrix.view.format)) {

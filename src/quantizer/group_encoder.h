@@ -33,7 +33,7 @@ struct EncodingOptions {
 using RowsReadCallback =
     std::function<void(const NamedMatrix& matrix, std::int64_t begin, std::int64_t end)>;
 
-// What the encoder of a group holds in memory, whatever the matrices' rows: about 5 bytes for each
+// What the encoder of a group holds in memory, whatever the matrices' rows: about 7 bytes for each
 // of kEncoderChunkValues values, or of the values of one row where a row has more.
 inline constexpr std::int64_t kEncoderChunkValues = std::int64_t{1} << 20;
 

@@ -82,6 +82,24 @@ TEST(GroupEncoder, BytesOfNumericsAndFiguresOfAPlainSum) {
   }
 }
 
+// Tiles that BF16 can hold and tiles that it cannot, down to FP32's subnormals.
+TEST(GroupEncoder, Fp8UnderEveryPowerOfTwo) {
+  HostMatrix source(testing::fp8_spec(128, 128, DType::kE8M0), 2, 256, std::vector<float>(512));
+  for (std::size_t i = 0; i < source.data.size(); ++i) {
+    source.data[i] = static_cast<std::uint8_t>(i % 127 + (i % 2) * 128);
+  }
+  for (const int scale : {0, 1, 2, 3, 4, 30, 127, 245}) {
+    SCOPED_TRACE(scale);
+    source.block_scales[0] = static_cast<std::uint8_t>(scale);
+    source.block_scales[1] = static_cast<std::uint8_t>(std::max(scale - 1, 0));
+    const EncodedMatrix encoded = encode_one(source.view(), {}, {"cpu", 2});
+    const Fp4Matrix expected = expected_encoding(source.view(), encoded.matrix.global_scale);
+    EXPECT_EQ(encoded.matrix.codes, expected.codes);
+    EXPECT_EQ(encoded.matrix.scales, expected.scales);
+    expect_same_figures(encoded.tally, plain_tally("m", source.view(), encoded));
+  }
+}
+
 TEST(GroupEncoder, GateAndUpShareTheLargestAmax) {
   const HostMatrix gate(testing::bf16_spec(), 3, 32, testing::normal_values(1, 96));
   const HostMatrix up(testing::fp8_spec(128, 128, DType::kE8M0), 2, 32,

@@ -16,22 +16,25 @@ namespace {
 constexpr float kLargestWantedScale = 464.0f;         // half a step above 448
 constexpr float kUnderflowingWantedScale = 0x1p-10f;  // half of the smallest; the tie goes to 0
 
-// The product spares most blocks the division; its slack leaves the decision to the quotient.
-void note_worst(const BlockErrors& errors, std::int64_t quant_block, ErrorTally& row) {
-  const double worst = row.worst.relative_error;
-  if (!(errors.error_squares > 0.999 * worst * worst * errors.source_squares)) return;
-  const double relative_error = std::sqrt(errors.error_squares / errors.source_squares);
-  if (!(relative_error > worst)) return;
-  row.worst.relative_error = relative_error;
-  row.worst.quant_block = quant_block;
-}
-
 constexpr std::uint8_t kLargestScale = 0x7E;  // 448
 constexpr float kLookAtAll = -1;              // as a guard
 // Below it divisors may be subnormal, and be 0 for scales that are not.
 constexpr float kSmallestPlainGlobalScale = 0x1p-117f;
 constexpr std::uint8_t kSmallestScale = 1;     // 2^-9
 constexpr std::uint8_t kMagnitudeBits = 0x77;  // all 0 in codes +0 and -0
+
+void note_worst(const BlockErrors& errors, std::int64_t quant_block, ErrorTally& row) {
+  const double relative_error = std::sqrt(errors.error_squares / errors.source_squares);
+  if (!(relative_error > row.worst.relative_error)) return;
+  row.worst.relative_error = relative_error;
+  row.worst.quant_block = quant_block;
+}
+
+// The share of errors in squares below which a block is surely not the worst: spares most the
+// division, and its slack leaves the decision to the quotient.
+double harmless_share(const ErrorTally& row) {
+  return 0.999 * row.worst.relative_error * row.worst.relative_error;
+}
 
 }  // namespace
 
@@ -93,8 +96,12 @@ void ErrorMeter::add_row(const MatrixView& x, std::int64_t row_idx, const std::u
   row.exact_values += sums.exact_values;
   row.values += num_blocks * kNvfp4QuantBlock;
   row.quant_blocks += num_blocks;
+  double harmless = harmless_share(row);
   for (std::int64_t b = 0; b < num_blocks; ++b) {
-    note_worst(errors[b], first_block + b, row);
+    if (errors[b].error_squares > harmless * errors[b].source_squares) {
+      note_worst(errors[b], first_block + b, row);
+      harmless = harmless_share(row);
+    }
     if (!errors[b].is_beyond) continue;
     float values[kNvfp4QuantBlock];
     decode_matrix_row(columns_of(x, b * kNvfp4QuantBlock, kNvfp4QuantBlock), row_idx, values);
