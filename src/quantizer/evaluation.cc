@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/error.h"
+#include "checkpoint/json_fields.h"
 #include "dsv4/engine.h"
+#include "io/atomic_file.h"
 #include "runtime/loaded_model.h"
 #include "runtime/perplexity.h"
 #include "text/utf8.h"
@@ -35,8 +38,8 @@ double perplexity_of(LoadedModel& model, const EvaluationOptions& options, std::
   perplexity.window = options.window;
   perplexity.progress = [&](const PerplexityProgress& progress) {
     if (!options.progress) return;
-    options.progress(what, progress.window_idx * options.window + progress.window_tokens,
-                     progress.num_windows * options.window);
+    options.progress({what, "tokens", progress.window_idx * options.window + progress.window_tokens,
+                      progress.num_windows * options.window});
   };
   return measure_perplexity(model, model.tokenizer().encode(*options.text), perplexity).perplexity;
 }
@@ -53,7 +56,7 @@ std::vector<KindScore> answers_of(const std::filesystem::path& dir, const std::s
   const std::unique_ptr<Engine> engine = Engine::open(engine_options);
   const std::int64_t total = std::ssize(options.questions);
   const auto progress = [&](std::int64_t answered, std::int64_t) {
-    if (options.progress) options.progress(what, answered, total);
+    if (options.progress) options.progress({what, "questions", answered, total});
   };
   const std::vector<QuestionResult> results =
       evaluate(*engine, options.questions, {.parallel = kParallel, .progress = progress});
@@ -130,6 +133,17 @@ nlohmann::ordered_json to_json(std::span<const EvaluatedRun> runs) {
     }
   }
   return json;
+}
+
+void add_to_report(const std::filesystem::path& report, std::span<const EvaluatedRun> runs,
+                   const EvaluationOptions& options) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(
+      read_text_file(report, kMaxConfigBytes), /*cb=*/nullptr, /*allow_exceptions=*/false);
+  require(json.is_object(), ErrorCode::kBadCheckpoint, "{} is no JSON object", report.string());
+  nlohmann::ordered_json& evaluation = json["evaluation"] = nlohmann::ordered_json::object();
+  if (options.text) evaluation["window"] = options.window;
+  evaluation["runs"] = to_json(runs);
+  write_text_file(report, json.dump(1) + "\n");
 }
 
 std::string evaluation_table(std::span<const EvaluatedRun> runs) {

@@ -18,6 +18,12 @@
 
 namespace dsv4 {
 
+struct EvaluationProgress {
+  std::string_view what;  // "scoring, source a16"
+  std::string_view unit;  // "tokens", "questions"
+  std::int64_t done = 0, total = 0;
+};
+
 struct EvaluationOptions {
   std::vector<Question> questions;  // empty: none are asked
   std::optional<std::string> text;  // none: no perplexity
@@ -25,8 +31,7 @@ struct EvaluationOptions {
   std::string device = "cpu";
   int num_threads = 0;  // 0: all cores of the affinity mask
   LoadProgressCallback load_progress;
-  // Questions or tokens done of all; `what` names the model and the work. May throw.
-  std::function<void(std::string_view what, std::int64_t done, std::int64_t total)> progress;
+  std::function<void(const EvaluationProgress&)> progress;  // done == total ends a work; may throw
 };
 
 // One model in one activation mode.
@@ -46,6 +51,11 @@ std::vector<EvaluatedRun> evaluate_model(const std::filesystem::path& dir, std::
 // [{"model", "activations", "scales": "static" or "dynamic" (of a4), "perplexity", "correct",
 // "total", "kinds": [{"kind", "correct", "total"}]}], without what was not asked for.
 nlohmann::ordered_json to_json(std::span<const EvaluatedRun> runs);
+
+// Puts runs and window into a report of quantize_checkpoint as its member "evaluation", in place of
+// the one there may be. Throws Error: kNotFound, kIo, kBadCheckpoint (no JSON object).
+void add_to_report(const std::filesystem::path& report, std::span<const EvaluatedRun> runs,
+                   const EvaluationOptions& options);
 
 // A column a run, a line a kind, their sum, perplexity. Ends with a newline. All runs were asked
 // the same.

@@ -4,8 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "runtime/nano_model.h"
 #include "runtime/perplexity.h"
+#include "testing/golden_copy.h"
 
 namespace dsv4 {
 namespace {
@@ -52,6 +55,25 @@ TEST(Evaluation, JsonHasEveryKindAndTheirSum) {
       R"({"kind":"list","correct":2,"total":3}]}])");
 }
 
+TEST(Evaluation, GoesIntoTheReportOnce) {
+  const TestFolder folder;
+  const auto report = folder.path() / "report.json";
+  std::ofstream(report) << R"({"total":{"values":3},"notes":[]})";
+  EvaluationOptions options;
+  options.text = "x";
+  for (const std::int64_t correct : {4, 7}) {
+    add_to_report(report, std::vector<EvaluatedRun>{made_up("result", "a4", correct)}, options);
+  }
+  const auto json = nlohmann::ordered_json::parse(std::ifstream(report));
+  EXPECT_EQ(json["total"]["values"], 3);
+  EXPECT_EQ(json["evaluation"]["window"], 1024);
+  ASSERT_EQ(json["evaluation"]["runs"].size(), 1u);
+  EXPECT_EQ(json["evaluation"]["runs"][0]["correct"], 9);
+  std::ofstream(report) << "[]";
+  EXPECT_EQ(error_of([&] { add_to_report(report, {}, options); }),
+            name_of(ErrorCode::kBadCheckpoint));
+}
+
 TEST(Evaluation, KindsCannotWriteToTheTerminal) {
   EvaluatedRun run = made_up("source", "a16", 10);
   run.answers[0].kind = "\x1b[2J";
@@ -66,9 +88,9 @@ TEST(Evaluation, FiguresAreThoseOfTheModel) {
   options.questions =
       select_questions(parse_questions(read_nano_file("questions.jsonl"), "q"), kinds, 2);
   std::vector<std::string> what;
-  options.progress = [&](std::string_view work, std::int64_t done, std::int64_t total) {
-    EXPECT_LE(done, total);
-    if (what.empty() || what.back() != work) what.emplace_back(work);
+  options.progress = [&](const EvaluationProgress& progress) {
+    EXPECT_LE(progress.done, progress.total);
+    if (progress.done == progress.total) what.emplace_back(progress.what);
   };
   const std::vector<EvaluatedRun> runs = evaluate_model(nano_dir(), "source", options);
   ASSERT_EQ(runs.size(), 1u);  // its experts are MXFP4: there is no a4
