@@ -163,14 +163,16 @@ LoadProgressCallback load_progress_bar() {
   return [bar](const LoadProgress& progress) {
     InterruptGuard::check();
     if (!bar->begin) bar->begin = Clock::now();
+    const bool opens_files = progress.stage == LoadProgress::Stage::kFiles;
     if (!bar->shown || bar->stage != progress.stage) {
-      const bool opens_files = progress.stage == LoadProgress::Stage::kFiles;
       bar->stage = progress.stage;
       bar->shown.emplace(opens_files ? "opening the model" : "loading the model",
                          opens_files ? "files" : "tensors", *bar->begin + kQuietLoad);
     }
     bar->shown->update(progress.done, progress.total);
-    if (progress.done == progress.total) bar->shown.reset();
+    if (progress.done < progress.total) return;
+    bar->shown.reset();
+    if (!opens_files) bar->begin.reset();  // the next model has its own half second
   };
 }
 

@@ -14,6 +14,7 @@
 #include "common_options.h"
 #include "console.h"
 #include "io/atomic_file.h"
+#include "quantize_measures.h"
 #include "quantizer/output_directory.h"
 #include "quantizer/quantize.h"
 
@@ -28,6 +29,7 @@ struct QuantizeArguments {
   std::string max_memory = "4GiB";
   int threads = 0;
   bool four_over_six = false, resume = false, json = false;
+  MeasureArguments measures;
 };
 
 // "2GiB", "512MiB", "3GB", "1000000": bytes; empty for anything else.
@@ -121,8 +123,7 @@ QuantizeJob make_job(const QuantizeArguments& args) {
   return job;
 }
 
-QuantizeResult quantize(const QuantizeArguments& args) {
-  QuantizeJob job = make_job(args);
+QuantizeResult quantize(QuantizeJob job) {
   job.load_progress = load_progress_bar();
   job.progress = progress_bar();
   try {
@@ -135,17 +136,36 @@ QuantizeResult quantize(const QuantizeArguments& args) {
 
 void run_quantize(const QuantizeArguments& args) {
   const InterruptGuard guard;
+  OutputDirectory::check(args.in, args.out, args.resume);  // before hours of computing
+  const std::optional<EvaluationOptions> evaluation =
+      read_evaluation(args.measures, args.device, args.threads);
+  std::vector<EvaluatedRun> runs;
+  const auto evaluate_as = [&](const std::string& dir, std::string_view name) {
+    if (!evaluation) return;
+    for (EvaluatedRun& run : evaluate_model(dir, name, *evaluation)) runs.push_back(std::move(run));
+  };
+  evaluate_as(args.in, "source");
+  QuantizeJob job = make_job(args);
+  if (args.measures.calibrate) {
+    job.input_scales =
+        calibrate_with_bar(args.in, *args.measures.calibrate, args.device, args.threads);
+  }
   const Clock::time_point begin = Clock::now();
-  const QuantizeResult result = quantize(args);
+  const QuantizeResult result = quantize(std::move(job));
   const double seconds = seconds_since(begin);
   if (!args.plot.empty()) write_text_file(args.plot, report_plot_svg(result.report));
-  if (args.json) {
-    const std::filesystem::path report = std::filesystem::path(args.out) / kReportFileName;
-    write_stdout(nlohmann::ordered_json::parse(read_text_file(report, kMaxConfigBytes)).dump() +
-                 "\n");
-  } else {
+  if (!args.json) {
     write_stdout(report_table(result.report));
     for (const std::string& note : result.notes) write_stdout("note: " + printable(note) + "\n");
+  }
+  evaluate_as(args.out, "result");
+  const std::filesystem::path report = std::filesystem::path(args.out) / kReportFileName;
+  if (evaluation) add_to_report(report, runs, *evaluation);
+  if (args.json) {
+    write_stdout(nlohmann::ordered_json::parse(read_text_file(report, kMaxConfigBytes)).dump() +
+                 "\n");
+  } else if (evaluation) {
+    write_stdout("\n" + evaluation_table(runs));
   }
   write_stderr_line(fmt::format("{} to {} in {:.1f} s, {}", format_bytes(result.source_bytes),
                                 format_bytes(result.output_bytes), seconds,
@@ -194,6 +214,7 @@ void add_quantize_command(CLI::App& app) {
   command->add_flag("--resume", args->resume, "go on with a run that was stopped");
   command->add_option("--plot", args->plot, "draw the errors by layer into this file, as SVG")
       ->type_name("FILE");
+  args->measures.add_to(*command);
   command->add_flag("--json", args->json, "the report as one JSON object");
   command->footer(
       "Sources are BF16, FP8, MXFP4 and NVFP4 checkpoints. MXFP4 becomes NVFP4 without loss where\n"
@@ -202,6 +223,7 @@ void add_quantize_command(CLI::App& app) {
       "blocks too. OUT gets shards, index, config.json, tokenizer and quantization_report.json.\n"
       "Examples:\n"
       "  dsv4 quantize models/nano nano-nvfp4\n"
+      "  dsv4 quantize models/nano nano-a4 --calibrate corpus.txt --text held_out.txt\n"
       "  dsv4 quantize models/nano nano-all --modules all --four-over-six --plot nano-all.svg\n"
       "  dsv4 quantize DeepSeek-V4-Flash flash-nvfp4 --max-memory 2GiB --resume");
   command->callback([args] { run_quantize(*args); });

@@ -1,6 +1,9 @@
 #include "quantizer/input_scales.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 
 #include "base/error.h"
@@ -68,6 +71,20 @@ InputScales make_input_scales(const InputAmaxes& amaxes) {
                      std::tie(b.layer, b.expert, b.is_down);
             });
   return scales;
+}
+
+std::string describe(const InputScales& scales) {
+  if (scales.filled.empty()) return "";
+  std::int64_t inputs = 0;
+  for (const std::vector<ExpertInputScales>& experts : scales.layers)
+    inputs += std::ssize(experts) * std::ssize(kProjections);
+  return fmt::format(
+      "{} of {} input scales are not their expert's own: the {} tokens of the calibration text "
+      "gave "
+      "it nothing, or only zeros, so it has the largest of its layer or of the model. A longer "
+      "text "
+      "reaches more experts.",
+      scales.filled.size(), inputs, scales.calibration_tokens);
 }
 
 nlohmann::ordered_json to_json(const InputScales& scales) {

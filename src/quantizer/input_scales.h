@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 #include "runtime/calibration.h"
@@ -36,6 +37,9 @@ struct InputScales {
 // none, in the model; it is listed as filled.
 // Throws Error kBadRequest if one of the two inputs has no usable amax in the whole model.
 InputScales make_input_scales(const InputAmaxes& amaxes);
+
+// A sentence on the inputs that were filled, if there are any; else empty.
+std::string describe(const InputScales& scales);
 
 // For the report: {"tokens", "filled": [{"layer", "expert", "input", "tokens"}]}; the outer tokens
 // are those of the text, the inner ones those that were routed to the expert.

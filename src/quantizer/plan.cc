@@ -189,6 +189,9 @@ class Planner {
       ++experts;
       with_scale += output.input_scale.has_value();
     }
+    require(experts > 0 || !options_.calibrated_input_scale, ErrorCode::kBadRequest,
+            "the calibration is of no use: no routed expert comes out in NVFP4; choose experts in "
+            "--modules, or leave out --calibrate");
     note_missing(others_without);
     if (with_scale == experts) return;
     for (Nvfp4Output& output : outputs_) {

@@ -74,7 +74,8 @@ struct PlanOptions {
 // but NVFP4 matrices come in the layout asked for, too. The routed experts' input scales are
 // calibration's or the source's; where not all have one, none is written and a note says so.
 // `weights` and `names` are of one store and outlive the plan.
-// Throws Error kBadRequest (module_choice.h), kUnsupported (a scalar without a finite reciprocal).
+// Throws Error kBadRequest (module_choice.h; a calibration, and no expert in NVFP4), kUnsupported
+// (a scalar without a finite reciprocal).
 QuantizePlan make_plan(const ModelWeights& weights, const NamedTensors& names,
                        const PlanOptions& options);
 

@@ -213,6 +213,9 @@ class Run {
     QuantizeResult result;
     result.report = make_report();
     result.notes = plan_.notes;
+    if (job_.input_scales && !job_.input_scales->filled.empty()) {
+      result.notes.push_back(describe(*job_.input_scales));
+    }
     note_reciprocals(result.notes);
     std::error_code error;
     if (fs::exists(job_.in / kIndexFileName, error)) write_index(out.path());

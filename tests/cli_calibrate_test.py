@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Tests of what dsv4 quantize measures beside quantising: --calibrate, --evaluate, --text.
+
+    cli_calibrate_test.py PROGRAM SOURCE_DIR [unittest arguments]
+"""
+
+import json
+
+from cli_testing import BAD_USAGE, FAILED, NANO, CliTest, load_tests, main, run
+
+
+class Measures(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.out = self.folder / "out"
+        # 2,000 tokens: one window of perplexity, and tokens for every expert.
+        self.text = self.write("text", (NANO / "held_out.txt").read_bytes()[:9000])
+
+    def report(self):
+        return json.loads((self.out / "quantization_report.json").read_text())
+
+    def perplexity(self, model, activations):
+        result = run("perplexity", model, self.text, "--activations", activations, "--json")
+        return json.loads(self.expect_done(result))["perplexity"], result.stderr.decode()
+
+    def test_a_calibrated_model_runs_in_a4_with_static_scales(self):
+        text = self.expect_done(run("quantize", NANO, self.out, "--calibrate", self.text))
+        self.assertNotIn("note: ", text)
+        report = self.report()["calibration"]
+        self.assertGreater(report["tokens"], 1500)
+        self.assertEqual(report["filled"], [])
+        static, stderr = self.perplexity(self.out, "a4")
+        self.assertNotIn("dynamic", stderr)
+        plain = self.folder / "plain"
+        self.expect_done(run("quantize", NANO, plain))
+        dynamic, stderr = self.perplexity(plain, "a4")
+        self.assertIn("dynamic", stderr)
+        self.assertNotEqual(static, dynamic)
+        # 2.013 in a16, 2.009 in a4. Scales a tenth as large give 11.5; larger ones cost next to
+        # nothing, because the block scales follow them.
+        exact, _ = self.perplexity(NANO, "a16")
+        self.assertLess(static, 1.01 * exact)
+        self.assertLess(dynamic, 1.01 * exact)
+
+    def test_experts_that_one_token_does_not_reach_are_listed(self):
+        text = self.expect_done(
+            run("quantize", NANO, self.out, "--calibrate", self.write("one", "Near"))
+        )
+        self.assertIn("note: 56 of 96 input scales are not their expert's own", text)
+        report = self.report()
+        self.assertEqual(len(report["calibration"]["filled"]), 56)
+        self.assertEqual(report["calibration"]["tokens"], 1)
+        self.perplexity(self.out, "a4")
+
+    def test_before_and_after_stand_in_table_and_report(self):
+        lines = (NANO / "questions.jsonl").read_text().splitlines(keepends=True)
+        chosen = [line for line in lines if json.loads(line)["kind"] in ("fact", "sum")]
+        questions = self.write("questions", "".join(chosen[:3] + chosen[-3:]))
+        measures = ["--evaluate", questions, "--text", self.text]
+        text = self.expect_done(run("quantize", NANO, self.out, *measures))
+        self.assertIn("source a16    result a16  result a4 dynamic\n", text)
+        runs = self.report()["evaluation"]["runs"]
+        self.assertEqual([(r["model"], r["activations"]) for r in runs],
+                         [("source", "a16"), ("result", "a16"), ("result", "a4")])
+        self.assertEqual(runs[0]["perplexity"], self.perplexity(NANO, "a16")[0])
+        self.assertEqual(runs[1]["perplexity"], runs[0]["perplexity"])  # a cast loses nothing
+        self.assertEqual(runs[2]["perplexity"], self.perplexity(self.out, "a4")[0])
+        for one in runs:
+            model = NANO if one["model"] == "source" else self.out
+            reply = run("eval", model, "--questions", questions, "--json",
+                        "--activations", one["activations"])
+            answers = json.loads(self.expect_done(reply))
+            self.assertEqual(one["kinds"], answers["kinds"])
+            self.assertEqual((one["correct"], one["total"]), (answers["correct"], answers["total"]))
+
+    def test_json_has_everything(self):
+        reply = run("quantize", NANO, self.out, "--calibrate", self.text, "--text", self.text, "--json")
+        report = json.loads(self.expect_done(reply))
+        self.assertEqual(report, self.report())
+        runs = report["evaluation"]["runs"]
+        self.assertEqual([r.get("scales") for r in runs], [None, None, "static"])
+
+    def test_what_is_wrong_is_said_before_anything_is_written(self):
+        missing = self.folder / "missing"
+        short = self.write("short", "Near the quarry")
+        for words, parts in (
+            (["--calibrate", missing], ["missing"]),
+            (["--calibrate", self.write("empty", "")], ["calibration text is empty"]),
+            (["--calibrate", self.folder], ["cannot read"]),
+            (["--evaluate", missing], ["missing"]),
+            (["--evaluate", short], ["short:1"]),
+            (["--text", missing], ["missing"]),
+            (["--text", short], ["window"]),
+        ):
+            with self.subTest(words=words):
+                self.expect_error(run("quantize", NANO, self.out, *words), FAILED, *parts)
+                self.assertFalse(self.out.exists())
+        self.expect_error(run("quantize", NANO, self.out, "--calibrate"), BAD_USAGE, "--calibrate")
+
+    def test_a_calibration_that_nothing_needs_is_refused(self):
+        words = ["--modules", "attention", "--calibrate", self.write("one", "Near")]
+        result = run("quantize", NANO, self.out, *words)
+        self.assertEqual(result.returncode, FAILED)
+        self.assertIn("no routed expert comes out in NVFP4", result.stderr.decode())
+        self.assertFalse(self.out.exists())
+
+    def test_without_a_tokenizer_there_is_no_calibration(self):
+        model = self.copy_of_nano(without=["tokenizer.json"])
+        result = run("quantize", model, self.out, "--calibrate", self.text)
+        self.expect_error(result, FAILED, "tokenizer.json")
+        self.expect_done(run("quantize", model, self.out))
+
+
+if __name__ == "__main__":
+    main()
