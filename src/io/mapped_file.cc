@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -10,6 +11,11 @@
 #include "io/file_descriptor.h"
 
 namespace dsv4 {
+namespace {
+
+constexpr std::size_t kMappedAlong = std::size_t{2} << 20;
+
+}  // namespace
 
 MappedFile MappedFile::open(const std::filesystem::path& path) {
   const RegularFile file = open_regular_file(path);
@@ -46,13 +52,26 @@ MappedFile::~MappedFile() {
 void MappedFile::will_need(std::span<const std::byte> range) const { advise(range, MADV_WILLNEED); }
 
 // Drops clean file pages only: the mapping is read-only, so nothing can be lost.
-void MappedFile::release(std::span<const std::byte> range) const { advise(range, MADV_DONTNEED); }
-
-void MappedFile::advise(std::span<const std::byte> range, int advice) const {
+//
+// A fault maps neighbours as well, 64 KiB of them or a large page. Who reads and releases a file
+// piece by piece would leave behind what the fault of one piece mapped again of the piece before:
+// a twentieth of the file, measured with pieces of 100 KB.
+void MappedFile::release(std::span<const std::byte> range) const {
   if (range.empty()) return;
+  check_part(range);
+  const std::size_t before = std::min(kMappedAlong, static_cast<std::size_t>(range.data() - data_));
+  advise({range.data() - before, range.size() + before}, MADV_DONTNEED);
+}
+
+void MappedFile::check_part(std::span<const std::byte> range) const {
   DSV4_CHECK(range.data() >= data_ && range.size() <= size_ &&
                  static_cast<std::size_t>(range.data() - data_) <= size_ - range.size(),
              "the range is not part of {}", path_.c_str());
+}
+
+void MappedFile::advise(std::span<const std::byte> range, int advice) const {
+  if (range.empty()) return;
+  check_part(range);
   // The system wants a page boundary. Rounding outwards touches neighbours, for whom a hint is
   // harmless; rounding inwards would miss every tensor smaller than a page.
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));

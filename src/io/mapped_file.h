@@ -29,13 +29,14 @@ class MappedFile {
   const std::filesystem::path& path() const { return path_; }
 
   // Hints; both accept any range of bytes() and do nothing on an empty one.
-  // will_need starts reading the range ahead. release drops its pages from this process: reading
-  // them again is allowed and costs a page fault. A loader that copies a tensor calls release
-  // afterwards, so that file and copy are not resident together.
+  // will_need starts reading the range ahead. release drops its pages from this process, and those
+  // shortly before it: reading them again is allowed and costs a page fault. A loader that copies a
+  // tensor calls release afterwards, so that file and copy are not resident together.
   void will_need(std::span<const std::byte> range) const;
   void release(std::span<const std::byte> range) const;
 
  private:
+  void check_part(std::span<const std::byte> range) const;
   void advise(std::span<const std::byte> range, int advice) const;
 
   std::filesystem::path path_;

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -90,6 +91,22 @@ TEST(MappedFile, ReleaseDropsPagesAndKeepsTheBytes) {
   EXPECT_EQ(to_text(file.bytes()), bytes);
   file.release(file.bytes().subspan(kPage + 1, 1));  // unaligned and small
   EXPECT_EQ(to_text(file.bytes()), bytes);
+}
+
+// Each page is released before the next is read, whose fault maps pages around it.
+TEST(MappedFile, ReadAndReleasedInPiecesNothingStays) {
+  const TempDir dir;
+  const MappedFile file = MappedFile::open(put_file(dir / "f", std::string(1024 * kPage, 'r')));
+  std::size_t sum = 0, most = 0;
+  for (std::size_t page = 0; page < 1024; ++page) {
+    const std::span<const std::byte> piece = file.bytes().subspan(page * kPage, kPage);
+    for (const std::byte byte : piece) sum += std::to_integer<std::size_t>(byte);
+    file.release(piece);
+    const std::span<const std::byte> before = file.bytes().first(page * kPage);
+    most = std::max(most, resident_pages(before));
+  }
+  EXPECT_EQ(sum, 1024 * kPage * 'r');
+  EXPECT_EQ(most, 0u);
 }
 
 TEST(MappedFile, RefusesWhatIsNoRegularFile) {
