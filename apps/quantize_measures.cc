@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/error.h"
 #include "common_options.h"
 #include "console.h"
 #include "runtime/text_file.h"
@@ -81,6 +82,10 @@ InputScales calibrate_with_bar(const std::filesystem::path& dir, const std::stri
 
 std::optional<EvaluationOptions> read_evaluation(const MeasureArguments& args,
                                                  const std::string& device, int threads) {
+  std::error_code error;  // what else is wrong, opening it says
+  require(!args.calibrate || std::filesystem::exists(*args.calibrate, error) || error,
+          ErrorCode::kNotFound, "cannot open {}: there is no such file",
+          args.calibrate.value_or(""));
   if (!args.questions && !args.text) return std::nullopt;
   EvaluationOptions options;
   if (args.questions) {

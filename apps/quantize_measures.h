@@ -24,8 +24,9 @@ struct MeasureArguments {
 InputScales calibrate_with_bar(const std::filesystem::path& dir, const std::string& text_file,
                                const std::string& device, int threads);
 
-// Reads questions and text, so that what is wrong with them is said before anything is computed.
-// None if neither was asked for. Throws what TextSource::read and parse_questions throw.
+// Reads questions and text, so that what is wrong with them is said before anything is computed;
+// of the calibration's text only whether it is there. None if neither questions nor text were asked
+// for. Throws what TextSource::read and parse_questions throw.
 std::optional<EvaluationOptions> read_evaluation(const MeasureArguments& args,
                                                  const std::string& device, int threads);
 

@@ -85,6 +85,7 @@ class Measures(CliTest):
         short = self.write("short", "Near the quarry")
         for words, parts in (
             (["--calibrate", missing], ["missing"]),
+            (["--text", self.text, "--calibrate", missing], ["missing"]),
             (["--calibrate", self.write("empty", "")], ["calibration text is empty"]),
             (["--calibrate", self.folder], ["cannot read"]),
             (["--evaluate", missing], ["missing"]),

@@ -79,12 +79,11 @@ std::string describe(const InputScales& scales) {
   for (const std::vector<ExpertInputScales>& experts : scales.layers)
     inputs += std::ssize(experts) * std::ssize(kProjections);
   return fmt::format(
-      "{} of {} input scales are not their expert's own: the {} tokens of the calibration text "
-      "gave "
-      "it nothing, or only zeros, so it has the largest of its layer or of the model. A longer "
-      "text "
+      "{} of {} input scales are not their expert's own: the calibration text ({} {}) gave it "
+      "nothing, or only zeros, so it has the largest of its layer or of the model. A longer text "
       "reaches more experts.",
-      scales.filled.size(), inputs, scales.calibration_tokens);
+      scales.filled.size(), inputs, scales.calibration_tokens,
+      scales.calibration_tokens == 1 ? "token" : "tokens");
 }
 
 nlohmann::ordered_json to_json(const InputScales& scales) {

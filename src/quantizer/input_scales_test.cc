@@ -88,7 +88,7 @@ TEST(InputScales, DescribeCountsWhatWasFilled) {
   InputAmaxes amaxes{.layers = {{{.gate_up = 1, .down = 1, .tokens = 9}, {}}}, .tokens = 10};
   const std::string text = describe(make_input_scales(amaxes));
   EXPECT_EQ(text.substr(0, 25), "2 of 4 input scales are n");
-  EXPECT_NE(text.find("the 10 tokens"), std::string::npos);
+  EXPECT_NE(text.find("(10 tokens)"), std::string::npos);
   amaxes.layers[0].pop_back();
   EXPECT_EQ(describe(make_input_scales(amaxes)), "");
 }
