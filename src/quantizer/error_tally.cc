@@ -1,5 +1,6 @@
 #include "quantizer/error_tally.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string_view>
 
@@ -77,7 +78,7 @@ double ErrorTally::cosine() const {
   if (error_squares == 0) return 1;
   // All of a source may have gone to zero; rounding can leave less than nothing then.
   if (!(decoded_squares > 0)) return 0;
-  return dot / (std::sqrt(source_squares) * std::sqrt(decoded_squares));
+  return std::min(1.0, dot / (std::sqrt(source_squares) * std::sqrt(decoded_squares)));
 }
 
 nlohmann::ordered_json to_json(const ErrorTally& tally) {

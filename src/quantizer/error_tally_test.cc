@@ -50,6 +50,18 @@ TEST(ErrorTally, FiguresOfTwoValues) {
   EXPECT_EQ(tally.cosine(), 0.6);
 }
 
+// Sums that were rounded apart by a bit.
+TEST(ErrorTally, ACosineIsNeverAboveOne) {
+  for (int i = 1; i < 100; ++i) {
+    ErrorTally tally;
+    tally.source_squares = i / 7.0;
+    tally.error_squares = 1e-40;
+    tally.dot = std::nextafter(tally.source_squares, 0.0);
+    EXPECT_LE(tally.cosine(), 1) << i;
+    EXPECT_GT(tally.cosine(), 0.999) << i;
+  }
+}
+
 TEST(ErrorTally, AllZeroedHasNoDirection) {
   ErrorTally tally;
   tally.values = tally.exact_values = 16;

@@ -12,7 +12,6 @@
 #include "quantizer/fp4_scan.h"
 #include "quantizer/matrix_rows.h"
 #include "quantizer/row_encoder.h"
-#include "tensor/matrix_codec.h"
 
 namespace dsv4 {
 namespace {
@@ -90,8 +89,9 @@ void GroupEncoder::Impl::for_each_row(std::int64_t rows, const Body& body) {
   const std::int64_t cols = std::max<std::int64_t>(1, group.members[0].view.cols);
   const std::int64_t grain = std::max<std::int64_t>(1, kValuesAtATime / cols);
   pool.parallel_for(rows, grain, [&](std::int64_t first, std::int64_t last, int thread_idx) {
-    for (std::int64_t row = first; row < last; ++row)
+    for (std::int64_t row = first; row < last; ++row) {
       body(row, static_cast<std::size_t>(thread_idx));
+    }
   });
 }
 

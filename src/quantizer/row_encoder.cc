@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "numerics/nvfp4.h"
 #include "quantizer/matrix_rows.h"
@@ -69,12 +68,10 @@ void ErrorMeter::count_limits(const float* x, const std::uint8_t* codes, std::ui
   const float wanted = largest / (kE2m1Max * global_scale_);
   row.scales_too_large += wanted > kLargestWantedScale ? 1 : 0;
   row.scales_too_small += wanted <= kUnderflowingWantedScale ? 1 : 0;
-  row.zeroed_blocks +=
-      nvfp4_divisor(block_scale, global_scale_) == 0 || !has_nonzero_code(codes, kNvfp4BlockBytes)
-          ? 1
-          : 0;
   const float limit = largest_values_[block_scale];
-  if (!(limit > 0)) return;
+  const bool is_zero = limit == 0 || !has_nonzero_code(codes, kNvfp4BlockBytes);
+  row.zeroed_blocks += is_zero ? 1 : 0;
+  if (limit == 0) return;
   row.saturated_values +=
       std::count_if(x, x + kNvfp4QuantBlock, [&](float value) { return std::fabs(value) > limit; });
 }
