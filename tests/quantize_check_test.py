@@ -103,6 +103,20 @@ class CastIsLossless(QuantizeTest):
         self.assertTrue(self.check(back, out).lossless)
 
 
+class CalibratedInputScales(QuantizeTest):
+    def test_every_expert_has_one_also_those_that_were_not_routed(self):
+        text = self.write("text", (NANO / "held_out.txt").read_bytes()[:300])
+        scales = []
+        for layout in ("modelopt", "compressed-tensors"):
+            out = self.quantize(NANO, "--layout", layout, "--calibrate", text)
+            self.assertTrue(self.check(out, NANO, layout).lossless)
+            matrices = check_nvfp4.read(out, check_nvfp4.Findings()).matrices.values()
+            scales.append([m.input_scale for m in matrices if m.form == "NVFP4"])
+            self.assertNotIn(None, scales[-1])
+        # Reciprocals round: a scale may differ in its last bit.
+        np.testing.assert_allclose(*(sorted(s) for s in scales), rtol=2**-23)
+
+
 class EncodedFromValues(QuantizeTest):
     """The checker makes every byte again from the source and measures the report's figures."""
 
