@@ -120,7 +120,7 @@ TEST(Plan, Nvfp4ThatIsNotChosenComesInTheLayoutAskedFor) {
       tensor_names(planned.plan.shards.at(0), expert),
       UnorderedElementsAre(expert + ".weight_packed", expert + ".weight_scale",
                            expert + ".weight_global_scale", expert + ".input_global_scale"));
-  const PlannedTensor& global = planned_tensor(planned.plan, expert + ".weight_global_scale");
+  const PlannedTensor global = planned_tensor(planned.plan, expert + ".weight_global_scale");
   EXPECT_EQ(global.scalar, 2.0f);
   EXPECT_EQ(global.declaration.shape, Shape{1});
   EXPECT_EQ(planned_tensor(planned.plan, expert + ".input_global_scale").scalar, 4.0f);
