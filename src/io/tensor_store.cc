@@ -209,6 +209,10 @@ void TensorStore::release(const StoredTensor& tensor, std::int64_t begin,
   if (has_data()) mapping_of(tensor).release(part_of(tensor, begin, count));
 }
 
+void TensorStore::release_all() const {
+  for (const SafetensorsFile& shard : shards_) shard.mapping().release(shard.mapping().bytes());
+}
+
 const MappedFile& TensorStore::mapping_of(const StoredTensor& tensor) const {
   return shards_[static_cast<std::size_t>(tensor.shard)].mapping();
 }

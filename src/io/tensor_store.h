@@ -74,6 +74,8 @@ class TensorStore {
   void will_need(const StoredTensor& tensor, std::int64_t begin, std::int64_t count) const;
   void release(const StoredTensor& tensor) const;
   void release(const StoredTensor& tensor, std::int64_t begin, std::int64_t count) const;
+  // Of all shards: also what was mapped along with tensors that were read.
+  void release_all() const;
 
  private:
   TensorStore() = default;

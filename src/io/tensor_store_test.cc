@@ -286,6 +286,7 @@ TEST(TensorStore, PartsOfATensorCanBeReleased) {
   store.release(tensor, 0, 6);
   store.release(tensor, 6, 0);
   store.release(tensor, 2, 1);
+  store.release_all();
   EXPECT_EQ(to_text(tensor.bytes), "second");
   EXPECT_EQ(to_text(store.find("a")->bytes), "first");
   EXPECT_DEATH(store.release(tensor, 1, 6), "");

@@ -15,6 +15,8 @@ constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kProcessBytes = 96 * kMiB;
 // Header entry, names, index, plan, journal: with a name of 45 bytes about 1.3 KiB.
 constexpr std::int64_t kBytesPerTensor = 2048;
+// Between two releases while binding: a hash table, or half of 256 tensors that map 2 MiB each.
+constexpr std::int64_t kBindingBytes = 256 * kMiB;
 // Group encoder: about 5 bytes a value of a chunk (group_encoder.h).
 constexpr std::int64_t kEncoderBytesPerValue = 5;
 // Pieces between an encoder and the disk.
@@ -54,12 +56,7 @@ std::int64_t kept_bytes(const TensorStore& store) {
 }  // namespace
 
 std::int64_t min_binding_bytes(const TensorStore& store) {
-  std::int64_t bytes = kept_bytes(store);
-  for (const StoredTensor& tensor : store.tensors()) {
-    const DType dtype = tensor.info->dtype;
-    if (dtype == DType::kF32 || dtype == DType::kI64) bytes += tensor.info->size_bytes();
-  }
-  return bytes;
+  return kept_bytes(store) + std::min(store.payload_bytes(), kBindingBytes);
 }
 
 // The block scales of a matrix are there up to four times: of the source, those being filled, and

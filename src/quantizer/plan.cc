@@ -1,9 +1,7 @@
 #include "quantizer/plan.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <limits>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -12,6 +10,7 @@
 #include "checkpoint/tensor_table.h"
 #include "numerics/nvfp4.h"
 #include "quantizer/module_choice.h"
+#include "quantizer/stored_scale.h"
 
 namespace dsv4 {
 namespace {
@@ -391,21 +390,6 @@ std::int64_t QuantizePlan::output_bytes() const {
 QuantizePlan make_plan(const ModelWeights& weights, const NamedTensors& names,
                        const PlanOptions& options) {
   return Planner(weights, names, options).make();
-}
-
-float stored_scale(float decodes, Nvfp4Layout layout, const std::string& matrix) {
-  if (!nvfp4_names(layout).is_reciprocal) return decodes;
-  const float nearest = 1.0f / decodes;
-  require(std::isfinite(nearest) && nearest > 0, ErrorCode::kUnsupported,
-          "{}: the scale {} has no finite reciprocal, which compressed-tensors' layout stores; use "
-          "ModelOpt's",
-          matrix, decodes);
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  for (const float stored :
-       {nearest, std::nextafter(nearest, 0.0f), std::nextafter(nearest, kInfinity)}) {
-    if (1.0f / stored == decodes) return stored;
-  }
-  return nearest;
 }
 
 }  // namespace dsv4

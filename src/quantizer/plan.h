@@ -79,9 +79,4 @@ struct PlanOptions {
 QuantizePlan make_plan(const ModelWeights& weights, const NamedTensors& names,
                        const PlanOptions& options);
 
-// How `layout` stores a global or input scale that decodes: as it is, or as the FP32 whose
-// reciprocal in FP32 is it, or the nearest to that. Throws Error kUnsupported naming `matrix` where
-// the reciprocal is not finite.
-float stored_scale(float decodes, Nvfp4Layout layout, const std::string& matrix);
-
 }  // namespace dsv4

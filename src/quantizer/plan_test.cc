@@ -1,11 +1,8 @@
-// plan_test.cc: what stands where in the output, and how scales are stored.
+// plan_test.cc: what stands where in the output.
 #include "quantizer/plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <cmath>
-#include <limits>
 
 #include "checkpoint/checkpoint_test_files.h"
 
@@ -158,29 +155,6 @@ TEST(Plan, InputScalesOfSomeExpertsAreDroppedAndNoted) {
   EXPECT_THAT(planned.plan.notes, Contains(HasSubstr("Only")));
   for (const PlannedTensor& tensor : planned.plan.shards.at(0).tensors) {
     EXPECT_FALSE(tensor.declaration.name.ends_with("input_scale")) << tensor.declaration.name;
-  }
-}
-
-TEST(StoredScale, HasTheReciprocalThatDecodesToItWhereThereIsOne) {
-  constexpr Nvfp4Layout kReciprocal = Nvfp4Layout::kCompressedTensors;
-  EXPECT_EQ(stored_scale(0.1f, Nvfp4Layout::kModelOpt, "m"), 0.1f);
-  for (int exponent = -126; exponent <= 126; ++exponent) {
-    EXPECT_EQ(stored_scale(std::ldexp(1.0f, exponent), kReciprocal, "m"),
-              std::ldexp(1.0f, -exponent));
-  }
-  std::int64_t inexact = 0;
-  for (int i = 0; i < 1000; ++i) {
-    const float scale = 1.0f + static_cast<float>(i) / 1000.0f;
-    const float stored = stored_scale(scale, kReciprocal, "m");
-    const float decodes = 1.0f / stored;
-    EXPECT_NEAR(decodes, scale, 0x1p-23f);
-    inexact += decodes != scale;
-    // Stored again it does not drift.
-    EXPECT_EQ(1.0f / stored_scale(decodes, kReciprocal, "m"), decodes) << scale;
-  }
-  EXPECT_GT(inexact, 0);  // or the note about it would be needless
-  for (const float scale : {1e-45f, std::numeric_limits<float>::denorm_min() * 4}) {
-    EXPECT_THROW(stored_scale(scale, kReciprocal, "m"), Error);
   }
 }
 

@@ -23,6 +23,7 @@
 #include "quantizer/output_directory.h"
 #include "quantizer/plan.h"
 #include "quantizer/shard_run.h"
+#include "quantizer/stored_scale.h"
 
 namespace dsv4 {
 namespace {
@@ -83,12 +84,17 @@ Source open_source(const QuantizeJob& job) {
   Source source;
   source.store = std::make_shared<const TensorStore>(TensorStore::open(job.in, job.load_progress));
   require_memory(min_binding_bytes(*source.store), job.max_memory_bytes);
+  // Binding reads the small parameters, and each maps up to 2 MiB of the weights around it.
+  const LoadProgressCallback progress = [&](const LoadProgress& so_far) {
+    source.store->release_all();
+    if (job.load_progress) job.load_progress(so_far);
+  };
   try {
-    source.weights = bind_weights(config, source.store, {true, job.load_progress});
+    source.weights = bind_weights(config, source.store, {true, progress});
   } catch (const Error& e) {
     fail(e.code(), "{}: {}", job.in.string(), e.what());
   }
-  for (const StoredTensor& tensor : source.store->tensors()) source.store->release(tensor);
+  source.store->release_all();
   return source;
 }
 
@@ -152,13 +158,13 @@ class Run {
     fs::remove(out.path() / kConfigFileName, error);
     for (const PlannedShard& shard : plan_.shards) {
       const FinishedShard* finished = out.journal()->find(shard.file_name);
-      if (finished == nullptr) continue;
       const std::int64_t before = progress_.done;
-      if (is_whole(shard, *finished, out.path())) {
+      if (finished != nullptr && is_whole(shard, *finished, out.path())) {
         journal_.add(*finished);
         progress_.done = before + shard.source_bytes;
         progress_.resumed += shard.source_bytes;
       } else {
+        // Damaged, or made right before the run ended: it is made again, in its own space.
         progress_.done = before;
         fs::remove(out.path() / shard.file_name, error);
       }

@@ -152,6 +152,27 @@ TEST_F(Resume, DamagedShardsAreMadeAgain) {
   finish_and_compare();
 }
 
+// A disk that filled up under the journal holds a shard that would not fit twice.
+TEST_F(Resume, ShardsThatTheJournalLacksMakeRoomFirst) {
+  stop_at(0.6);
+  const auto shard = out_ / "model-00004-of-00004.safetensors";
+  put_file(shard, get_file(whole_ / shard.filename()));
+  bool was_there = false;
+  QuantizeJob job = resuming();
+  job.progress = [&](const QuantizeProgress&) {
+    bool is_writing = false;
+    for (const auto& entry : std::filesystem::directory_iterator(out_)) {
+      is_writing = is_writing || is_temporary_name(entry.path().filename().native());
+    }
+    if (!is_writing) return;
+    was_there = std::filesystem::exists(shard);
+    throw Stopped();
+  };
+  EXPECT_THROW(quantize_checkpoint(job), Stopped);
+  EXPECT_FALSE(was_there);
+  finish_and_compare();
+}
+
 // Killed after config.json, before the journal was removed; then a shard is damaged.
 TEST_F(Resume, FinishedButForTheJournal) {
   stop_at(1);

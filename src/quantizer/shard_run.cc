@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "numerics/nvfp4.h"
+#include "quantizer/stored_scale.h"
 
 namespace dsv4 {
 namespace {
