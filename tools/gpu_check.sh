@@ -13,7 +13,7 @@ usage: gpu_check.sh [--only tests|sanitizer|bench]... [--out DIR] [--sanitizer-f
   --only               some of the parts tests, sanitizer and bench; all by default
   --out                where logs and CSV files go; gpu-check-out by default
   --sanitizer-filter   cases of ops_test under the sanitizers, such as 'Quantize/cuda.*'; by default all on
-                       cuda but those of a model's full size
+                       cuda but the expert GEMMs' longer ones
   --limit              how long each program of the tests and under a sanitizer may take; 600 and 1800 by default
   --bench-filter       only benchmark rows whose name has this
 Exit codes: 0 all is well, 1 something failed, 2 bad usage.

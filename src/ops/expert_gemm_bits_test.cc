@@ -39,14 +39,15 @@ std::vector<ExpertGemmCase> bits_cases(std::int64_t k, std::int64_t n) {
 }
 
 TEST_EACH_BACKEND(ExpertGemmBits, SameOnEveryRun) {
-  for (ExpertGemmCase c : bits_cases(1056, 144)) {
+  for (ExpertGemmCase c : bits_cases(1568, 272)) {
     // On a GPU copies, barriers and CTAs meet in another order in every run; on a host nothing but
     // threads does, and a run takes a thousand times as long.
     const int repeats = backend.uses_host_memory() ? 20 : 1000;
-    for (const RowCounts& rows :
-         {RowCounts{3, 0, 5, 1}, RowCounts{40, 9, 33}, RowCounts{130, 70}}) {
-      if (backend.uses_host_memory() && rows[0] > 3) continue;
-      SCOPED_TRACE(c.name + " from " + std::to_string(rows[0]) + " rows");
+    for (const RowCounts& rows : {RowCounts{3, 0, 5, 1}, few_rows_each(32), RowCounts{40, 9, 33},
+                                  RowCounts{130, 70}, RowCounts{140, 130}}) {
+      if (backend.uses_host_memory() && rows.size() != 4) continue;
+      SCOPED_TRACE(c.name + ", " + std::to_string(rows.size()) + " experts, the last with " +
+                   std::to_string(rows.back()) + " rows");
       c.expert_rows = rows;
       const ExpertGemmInputs in(c);
       DeviceExpertGemm gemm(backend, c, in);
@@ -135,6 +136,30 @@ TEST_EACH_BACKEND(ExpertGemmBits, SameAloneAndInBatchesOfAnySize) {
       for (const auto& [picks, spare_rows] : batches) {
         SCOPED_TRACE(std::to_string(size) + " rows, " + std::to_string(picks[2].size()) +
                      " beside, " + std::to_string(spare_rows) + " to spare");
+        expect_same_rows(backend, batch_of(c, in, without_rows, picks, spare_rows), want, experts);
+      }
+    }
+  }
+}
+
+// The same of many experts: five rows of each beside forty of each, and beside no others.
+TEST_EACH_BACKEND(ExpertGemmBits, SameWithFewRowsOfManyExperts) {
+  const bool on_host = backend.uses_host_memory();
+  const int num_experts = on_host ? 3 : 32;
+  for (ExpertGemmCase c : on_host ? bits_cases(96, 48) : bits_cases(1568, 272)) {
+    SCOPED_TRACE(c.name);
+    c.expert_rows = RowCounts(static_cast<std::size_t>(num_experts), 40);
+    const ExpertGemmInputs in(c);
+    ExpertGemmInputs without_rows = in;
+    without_rows.x = HostMatrix(c.x_spec, 0, c.k);
+    const auto experts = std::make_shared<DeviceExperts>(backend, in.weights, in.up);
+    const HostMatrix want = DeviceExpertGemm(backend, c, in, experts).run();
+    for (const std::int64_t size : {1, 4, 5, 6}) {
+      Picks picks;
+      for (int e = 0; e < num_experts; ++e) picks.push_back(pick(size, 40, e));
+      for (const std::int64_t spare_rows : {0, 20}) {
+        SCOPED_TRACE(std::to_string(size) + " rows each, " + std::to_string(spare_rows) +
+                     " to spare");
         expect_same_rows(backend, batch_of(c, in, without_rows, picks, spare_rows), want, experts);
       }
     }

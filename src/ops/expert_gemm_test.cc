@@ -27,6 +27,29 @@ TEST_EACH_BACKEND(ExpertGemm, DownFollowsTheFormula) {
   }
 }
 
+// Over more columns than any ring of stages holds at once.
+TEST_EACH_BACKEND(ExpertGemm, ManyExpertsOfFewRows) {
+  for (const MatrixSpec& weights : {nvfp4_spec(), mxfp4_spec()}) {
+    for (const MatrixSpec& out : {bf16_spec(), f32_spec(), nvfp4_spec(true)}) {
+      for (const std::int64_t k : {1568, 1600}) {  // in whole chunks of 64, and not
+        for (const bool gate_up : {true, false}) {
+          if (!gate_up && out.format == Format::kNvfp4) continue;
+          ExpertGemmCase c;
+          c.gate_up = gate_up;
+          c.k = k;
+          c.n = 272;
+          c.weight_spec = weights;
+          c.out_spec = out;
+          c.expert_rows = few_rows_each(backend.uses_host_memory() ? 8 : 32);
+          SCOPED_TRACE(weights.name + (gate_up ? " gate_up " : " down ") + out.name);
+          const ExpertGemmInputs in(c);
+          expect_follows_formula(c, in, DeviceExpertGemm(backend, c, in).run());
+        }
+      }
+    }
+  }
+}
+
 // The released models' sizes, few experts; on sampled outputs, the first and the last row of every
 // expert and the first and the last neurons among them.
 void expect_follows_at(Backend& backend, std::int64_t hidden, std::int64_t inter,

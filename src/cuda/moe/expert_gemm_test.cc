@@ -62,6 +62,42 @@ TEST(ExpertGemmSupport, RefusalsSayWhatIsWrong) {
   EXPECT_THAT(supports_expert_pack(pack).reason, HasSubstr("weights are BF16"));
 }
 
+// Bytes of the released models' experts, to the byte, and against those of the published form:
+// codes and block scales, and a global scale a matrix in NVFP4.
+TEST(ExpertGemmSupport, PackedBytesOfReleasedModels) {
+  struct Gemm {
+    std::int64_t rows, cols;
+    bool gate_up;
+    std::int64_t nvfp4_bytes, mxfp4_bytes;  // of an expert
+  };
+  // Slabs of 64 rows, chunks of 64 columns (2,304 and 2,176 bytes), four bytes a row.
+  constexpr Gemm kGemms[] = {
+      {2048, 4096, true, 64 * 64 * 2304 + 4096 * 4, 64 * 64 * 2176 + 4096 * 4},
+      {4096, 2048, false, 64 * 32 * 2304 + 4096 * 4, 64 * 32 * 2176 + 4096 * 4},
+      {3072, 7168, true, 96 * 112 * 2304 + 6144 * 4, 96 * 112 * 2176 + 6144 * 4},
+      {7168, 3072, false, 112 * 48 * 2304 + 7168 * 4, 112 * 48 * 2176 + 7168 * 4}};
+  for (const Gemm& gemm : kGemms) {
+    for (const Format format : {Format::kNvfp4, Format::kMxfp4}) {
+      SCOPED_TRACE(std::to_string(gemm.rows) + " x " + std::to_string(gemm.cols));
+      MatrixView matrix;
+      matrix.format = format;
+      matrix.rows = gemm.rows;
+      matrix.cols = gemm.cols;
+      ExpertPackParams pack;
+      pack.weights = &matrix;
+      pack.up_weights = gemm.gate_up ? &matrix : nullptr;
+      pack.num_experts = 3;
+      const bool nvfp4 = format == Format::kNvfp4;
+      const std::int64_t bytes = expert_packed_bytes(pack);
+      EXPECT_EQ(bytes, 3 * (nvfp4 ? gemm.nvfp4_bytes : gemm.mxfp4_bytes));
+      const std::int64_t values = gemm.rows * gemm.cols;
+      const std::int64_t published = values / 2 + values / (nvfp4 ? 16 : 32) + (nvfp4 ? 4 : 0);
+      EXPECT_LE(static_cast<double>(bytes),
+                1.03 * static_cast<double>(3 * (gemm.gate_up ? 2 : 1) * published));
+    }
+  }
+}
+
 // Copies of 16 bytes would fault on the device.
 TEST(ExpertGemmSupport, OperandsAreAligned) {
   alignas(16) static const std::byte bytes[32] = {};

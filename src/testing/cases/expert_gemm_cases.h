@@ -44,6 +44,15 @@ struct ExpertGemmCase {
   std::int64_t rows() const { return active_rows() + spare_rows; }
 };
 
+// About five rows each, as in decoding: none, one, the width of a narrow tile and more. 32 experts
+// have 160 rows.
+inline RowCounts few_rows_each(int num_experts) {
+  constexpr std::int64_t kRows[] = {0, 1, 2, 3, 8, 9, 17, 0};
+  RowCounts rows;
+  for (int e = 0; e < num_experts; ++e) rows.push_back(kRows[e % 8]);
+  return rows;
+}
+
 inline std::vector<ExpertGemmCase> expert_gemm_cases() {
   std::vector<ExpertGemmCase> cases;
   const auto add = [&](const std::string& name, auto change) {
@@ -115,7 +124,7 @@ inline std::vector<ExpertGemmCase> expert_gemm_cases() {
     add_rows("all_empty", {0, 0, 0});
     add_rows("one_empty_expert", {0});
     add_rows("two_experts", {5, 2});
-    for (const int experts : {257, 384, 600}) {
+    for (const int experts : {257, 384, 512, 513, 600}) {
       RowCounts rows(static_cast<std::size_t>(experts));
       for (int e = 0; e < experts; ++e) rows[e] = e * 7 % 5 == 0 ? 0 : e % 4;
       add_rows(std::to_string(experts) + "_experts", rows);
