@@ -17,18 +17,39 @@ ErrorCode error_code_of(cudaError_t status) {
   }
 }
 
+bool is_of_earlier_work(cudaError_t status) {
+  switch (status) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorHardwareStackError:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorECCUncorrectable:
+      return true;
+    default:
+      return false;
+  }
+}
+
 void check_cuda(cudaError_t status, std::string_view doing) {
   if (status == cudaSuccess) return;
   cudaGetLastError();  // errors that do not stay would be found again by the next launch
+  if (is_of_earlier_work(status)) {
+    fail(error_code_of(status), "cannot {}: work queued before it failed: {} ({}); {}", doing,
+         cudaGetErrorString(status), cudaGetErrorName(status), kHowToFindTheKernel);
+  }
   fail(error_code_of(status), "cannot {}: {} ({})", doing, cudaGetErrorString(status),
        cudaGetErrorName(status));
 }
 
 void check_work(cudaError_t status, std::string_view device) {
   if (status == cudaSuccess) return;
-  fail(error_code_of(status),
-       "work on {} failed: {} ({}); DSV4_CUDA_SYNC=1 in the environment names the kernel", device,
-       cudaGetErrorString(status), cudaGetErrorName(status));
+  fail(error_code_of(status), "work on {} failed: {} ({}); {}", device, cudaGetErrorString(status),
+       cudaGetErrorName(status), kHowToFindTheKernel);
 }
 
 CurrentDevice::CurrentDevice(int device_idx) {

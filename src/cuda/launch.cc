@@ -1,5 +1,7 @@
 #include "cuda/launch.h"
 
+#include <fmt/format.h>
+
 #include <cstdlib>
 #include <string_view>
 
@@ -36,6 +38,7 @@ void allow_shared_bytes(const void* kernel, const char* name, int shared_bytes) 
 
 void check_launch(cudaError_t launched, const char* name, const LaunchShape& shape,
                   cudaStream_t stream) {
+  if (is_of_earlier_work(launched)) check_cuda(launched, fmt::format("launch {}", name));
   if (launched != cudaSuccess) {
     cudaGetLastError();
     fail(error_code_of(launched),
