@@ -1,9 +1,11 @@
 // quantize_command.cc: dsv4 quantize: a checkpoint to NVFP4, and what it cost.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -134,9 +136,31 @@ QuantizeResult quantize(QuantizeJob job) {
   }
 }
 
+// A plot must not take the place of a file of either model, and must have a place.
+void check_plot(const QuantizeArguments& args) {
+  namespace fs = std::filesystem;
+  if (args.plot.empty()) return;
+  const fs::path plot(args.plot);
+  require(plot.extension() == ".svg", ErrorCode::kBadRequest,
+          "--plot {}: the name must end in .svg, so that it cannot be that of a model's file",
+          args.plot);
+  std::error_code error;
+  const fs::path folder = fs::weakly_canonical(fs::absolute(plot).parent_path(), error);
+  const fs::path in = fs::weakly_canonical(args.in, error);
+  const auto [end_of_in, unused] =
+      std::mismatch(in.begin(), in.end(), folder.begin(), folder.end());
+  require(end_of_in != in.end(), ErrorCode::kBadRequest,
+          "--plot {} lies in the source, which is only read; choose another folder", args.plot);
+  // OUT itself is made by the run.
+  require(fs::is_directory(folder, error) || folder == fs::weakly_canonical(args.out, error),
+          ErrorCode::kNotFound, "--plot {}: there is no directory {}", args.plot, folder.string());
+}
+
 void run_quantize(const QuantizeArguments& args) {
   const InterruptGuard guard;
-  OutputDirectory::check(args.in, args.out, args.resume);  // before hours of computing
+  // Before hours of computing:
+  check_plot(args);
+  OutputDirectory::check(args.in, args.out, args.resume);
   const std::optional<EvaluationOptions> evaluation =
       read_evaluation(args.measures, args.device, args.threads);
   std::vector<EvaluatedRun> runs;
@@ -212,7 +236,7 @@ void add_quantize_command(CLI::App& app) {
       ->check(CLI::IsMember({"cpu", "reference"}))
       ->capture_default_str();
   command->add_flag("--resume", args->resume, "go on with a run that was stopped");
-  command->add_option("--plot", args->plot, "draw the errors by layer into this file, as SVG")
+  command->add_option("--plot", args->plot, "draw the errors by layer into this file, NAME.svg")
       ->type_name("FILE");
   args->measures.add_to(*command);
   command->add_flag("--json", args->json, "the report as one JSON object");

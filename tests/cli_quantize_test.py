@@ -5,6 +5,7 @@
 """
 
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -34,6 +35,23 @@ class Quantize(CliTest):
         report = json.loads(self.expect_done(result))
         self.assertEqual(report, json.loads((self.out() / "quantization_report.json").read_text()))
         self.assertTrue(xml.etree.ElementTree.parse(plot).getroot().tag.endswith("svg"))
+
+    def test_a_plot_takes_no_models_place(self):
+        source = self.folder / "source"
+        shutil.copytree(NANO, source)
+        before = (source / "model.safetensors").read_bytes()
+        for plot, words in (
+            (source / "model.safetensors", "must end in .svg"),
+            (self.out() / "model.safetensors", "must end in .svg"),
+            (source / "new.svg", "lies in the source"),
+            (self.folder / "source" / "." / "deep" / "new.svg", "lies in the source"),
+            (self.folder / "missing" / "new.svg", "no directory"),
+        ):
+            self.expect_error(run("quantize", source, self.out(), "--plot", plot), FAILED, words)
+            self.assertFalse(self.out().exists(), plot)
+        self.assertEqual((source / "model.safetensors").read_bytes(), before)
+        self.expect_done(run("quantize", source, self.out(), "--plot", self.out() / "errors.svg"))
+        self.assertTrue((self.out() / "errors.svg").exists())
 
     def test_options_reach_the_report(self):
         self.expect_done(

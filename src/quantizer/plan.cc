@@ -198,8 +198,11 @@ class Planner {
     }
     plan_.notes.push_back(
         with_scale == 0
-            ? "The experts have no input scales: activations are written as dynamic. Engines that "
-              "want static scales need a calibration (--calibrate)."
+            ? fmt::format(
+                  "The experts have no input scales: the files say that activations are {}. "
+                  "Engines that want static scales need a calibration (--calibrate).",
+                  options_.layout == Nvfp4Layout::kModelOpt ? "scaled dynamically"
+                                                            : "not quantised")
             : fmt::format("Only {} of {} NVFP4 expert matrices have an input scale in the source, "
                           "so none is written; a calibration (--calibrate) gives all of them one.",
                           with_scale, experts));
