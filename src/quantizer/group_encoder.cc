@@ -12,6 +12,7 @@
 #include "quantizer/fp4_scan.h"
 #include "quantizer/matrix_rows.h"
 #include "quantizer/row_encoder.h"
+#include "quantizer/stored_scale.h"
 
 namespace dsv4 {
 namespace {
@@ -74,7 +75,8 @@ struct GroupEncoder::Impl {
   ThreadPool& pool;
   const MatrixGroup group;
   const EncodingOptions options;
-  std::optional<ErrorMeter> meter;  // knows the global scale
+  float global_scale = 0;
+  std::optional<ErrorMeter> meter;  // knows the global scale that the result decodes with
   std::vector<Fp4Caster> casters;   // of the members; empty: they are encoded from values
 
   DeviceBuffer workspace;
@@ -182,7 +184,7 @@ void GroupEncoder::Impl::cast(int member_idx, std::int64_t begin, std::int64_t e
 void GroupEncoder::Impl::encode_values(const NamedMatrix& matrix, std::int64_t begin,
                                        std::int64_t end, std::uint8_t* codes,
                                        std::uint8_t* block_scales, ErrorTally& tally) {
-  float global_scale = meter->global_scale();
+  float tensor_scale = global_scale;
   QuantizeParams p;
   p.x = rows_of(matrix.view, begin, end);
   if (is_quantized(p.x.format)) {
@@ -196,10 +198,10 @@ void GroupEncoder::Impl::encode_values(const NamedMatrix& matrix, std::int64_t b
   p.out.scale_dtype = DType::kE4M3;
   p.out.block_cols = kNvfp4QuantBlock;
   p.out.scale_stride = p.x.cols / kNvfp4QuantBlock;
-  p.out.global_scales = &global_scale;
+  p.out.global_scales = &tensor_scale;
   p.rounding = options.rounding;
   p.four_over_six = options.four_over_six;
-  p.static_global_scales = &global_scale;
+  p.static_global_scales = &tensor_scale;
   run(p);
   start_rows(p.x.rows, tally);
   measure(p.x, codes, block_scales);
@@ -228,18 +230,24 @@ GroupEncoder::GroupEncoder(Backend& backend, ThreadPool& pool, MatrixGroup group
   impl_->scratch.assign(static_cast<std::size_t>(pool.num_threads()),
                         RowScratch(impl_->group.members[0].view.cols));
   if (!can_cast(impl_->group)) {
-    impl_->meter.emplace(impl_->global_scale_of_values(rows_read));
+    impl_->global_scale = impl_->global_scale_of_values(rows_read);
+    impl_->meter.emplace(impl_->global_scale);
     return;
   }
-  impl_->meter.emplace(cast_global_scale(pool, impl_->group, rows_read));
+  const float global_scale = cast_global_scale(pool, impl_->group, rows_read);
+  impl_->global_scale = global_scale;
+  impl_->meter.emplace(options.stores_reciprocal
+                           ? 1.0f / stored_scale(global_scale, Nvfp4Layout::kCompressedTensors,
+                                                 impl_->group.members[0].name)
+                           : global_scale);
   for (const NamedMatrix& matrix : impl_->group.members) {
-    impl_->casters.emplace_back(matrix.view, *impl_->meter, options.rounding);
+    impl_->casters.emplace_back(matrix.view, global_scale, *impl_->meter, options.rounding);
   }
 }
 
 GroupEncoder::~GroupEncoder() = default;
 
-float GroupEncoder::global_scale() const { return impl_->meter->global_scale(); }
+float GroupEncoder::global_scale() const { return impl_->global_scale; }
 
 void GroupEncoder::encode(int member_idx, std::int64_t begin, std::int64_t end, std::uint8_t* codes,
                           std::uint8_t* block_scales, ErrorTally& tally) {

@@ -271,8 +271,7 @@ class Run {
     if (inexact == 0) return;
     notes.push_back(
         fmt::format("The global scales of {} matrices have no exact reciprocal, which is what this "
-                    "layout stores: their values decode with a relative difference of 6e-8 that "
-                    "the figures leave out.",
+                    "layout stores: their values decode with a relative difference of up to 6e-8.",
                     inexact));
   }
 

@@ -106,9 +106,10 @@ void ErrorMeter::add_row(const MatrixView& x, std::int64_t row_idx, const std::u
   }
 }
 
-Fp4Caster::Fp4Caster(const MatrixView& matrix, const ErrorMeter& meter, E2m1Rounding rounding)
-    : matrix_(matrix), meter_(meter), rounding_(rounding) {
-  const double global_scale = meter.global_scale();
+Fp4Caster::Fp4Caster(const MatrixView& matrix, float new_global_scale, const ErrorMeter& meter,
+                     E2m1Rounding rounding)
+    : matrix_(matrix), global_scale_(new_global_scale), meter_(meter), rounding_(rounding) {
+  const double global_scale = new_global_scale;
   const bool is_mxfp4 = matrix.format == Format::kMxfp4;
   const double source_scale = is_mxfp4 ? 1.0 : static_cast<double>(*matrix.global_scales);
   for (std::size_t code = 0; code < is_exact_.size(); ++code) {
@@ -164,16 +165,20 @@ void Fp4Caster::cast_row(std::int64_t row_idx, std::uint8_t* codes, std::uint8_t
                              ? apply_rules<2>(scales, num_blocks, block_scales, weights)
                              : apply_rules<1>(scales, num_blocks, block_scales, weights);
   std::int64_t num_cast = num_blocks;
-  if (!all_exact) {
+  const bool is_rounded = meter_.global_scale() != global_scale_;  // by the file
+  if (!all_exact || is_rounded) {
     for (std::int64_t b = 0; b < num_blocks; ++b) {
       const std::uint8_t* block_codes = source + b * kNvfp4BlockBytes;
       if (is_exact_[scales[b / blocks_per_scale]] ||
           !has_nonzero_code(block_codes, kNvfp4BlockBytes)) {
-        continue;
+        if (!is_rounded) continue;
+        measure_block(row_idx, b, block_codes, block_scales[b], row);
+        ++row.cast_blocks;
+      } else {
+        encode_block(row_idx, b, codes + b * kNvfp4BlockBytes, block_scales[b], row);
       }
       weights[b] = 0;
       --num_cast;
-      encode_block(row_idx, b, codes + b * kNvfp4BlockBytes, block_scales[b], row);
     }
   }
   const double squares = meter_.kernels().code_squares(source, weights, num_blocks);
@@ -192,12 +197,21 @@ void Fp4Caster::encode_block(std::int64_t row_idx, std::int64_t quant_block, std
   decode_matrix_row(columns_of(matrix_, first_col, kNvfp4QuantBlock), row_idx, x);
   // Under the smallest scale something is left of a block that would be zeros under 0.
   block_scale =
-      std::max(nvfp4_block_scale(amax(x, kNvfp4QuantBlock), meter_.global_scale()), kSmallestScale);
-  encode_nvfp4_codes(x, block_scale, meter_.global_scale(), codes, rounding_);
+      std::max(nvfp4_block_scale(amax(x, kNvfp4QuantBlock), global_scale_), kSmallestScale);
+  encode_nvfp4_codes(x, block_scale, global_scale_, codes, rounding_);
+  measure_block(row_idx, quant_block, codes, block_scale, row);
+  ++row.reencoded_blocks;
+}
+
+void Fp4Caster::measure_block(std::int64_t row_idx, std::int64_t quant_block,
+                              const std::uint8_t* codes, std::uint8_t block_scale,
+                              ErrorTally& row) const {
+  float x[kNvfp4QuantBlock];
+  decode_matrix_row(columns_of(matrix_, quant_block * kNvfp4QuantBlock, kNvfp4QuantBlock), row_idx,
+                    x);
   BlockErrors errors;
   meter_.add_row(f32_matrix(x, 1, kNvfp4QuantBlock), 0, codes, &block_scale, quant_block, &errors,
                  row);
-  ++row.reencoded_blocks;
 }
 
 }  // namespace dsv4

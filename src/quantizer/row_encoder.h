@@ -50,8 +50,10 @@ class ErrorMeter {
 // hold no scale that is NaN and no value that is infinite.
 class Fp4Caster {
  public:
-  // `meter`, which has the new global scale, must outlive the caster.
-  Fp4Caster(const MatrixView& matrix, const ErrorMeter& meter, E2m1Rounding rounding);
+  // `meter` has the global scale that the result decodes with, which is the new one or, where a
+  // file cannot hold that, its neighbour. It must outlive the caster.
+  Fp4Caster(const MatrixView& matrix, float global_scale, const ErrorMeter& meter,
+            E2m1Rounding rounding);
 
   // Row `row_idx` into codes [cols / 2] and block_scales [cols / 16]; adds to `row`.
   void cast_row(std::int64_t row_idx, std::uint8_t* codes, std::uint8_t* block_scales,
@@ -61,10 +63,13 @@ class Fp4Caster {
   template <int kBlocksPerScale>
   bool apply_rules(const std::uint8_t* scales, std::int64_t num_blocks, std::uint8_t* block_scales,
                    double* weights) const;
+  void measure_block(std::int64_t row_idx, std::int64_t quant_block, const std::uint8_t* codes,
+                     std::uint8_t block_scale, ErrorTally& row) const;
   void encode_block(std::int64_t row_idx, std::int64_t quant_block, std::uint8_t* codes,
                     std::uint8_t& block_scale, ErrorTally& row) const;
 
   MatrixView matrix_;
+  const float global_scale_;
   const ErrorMeter& meter_;
   E2m1Rounding rounding_;
   // What becomes of a block with a given scale of the source. Arrays of their own, since these
