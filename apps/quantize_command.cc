@@ -232,7 +232,9 @@ void add_quantize_command(CLI::App& app) {
   command->add_option("--threads", args->threads, "threads to compute with; 0: all cores")
       ->transform(whole_number(0, kMaxThreads))
       ->capture_default_str();
-  command->add_option("--device", args->device, "where to compute; the bytes are the same")
+  command
+      ->add_option("--device", args->device,
+                   "where to compute; only what --calibrate measures can differ")
       ->check(CLI::IsMember({"cpu", "reference"}))
       ->capture_default_str();
   command->add_flag("--resume", args->resume, "go on with a run that was stopped");

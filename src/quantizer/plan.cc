@@ -67,6 +67,7 @@ class Planner {
     }
     find_kept_nvfp4();
     settle_input_scales();
+    note_split_layers(matrices, chosen);
     add_shards();
     add_formats(matrices);
     by_name_.clear();
@@ -215,6 +216,31 @@ class Planner {
                     "calibration measures the experts only: an engine must take their inputs as "
                     "they are or scale them dynamically.",
                     others));
+  }
+
+  // dsv4 runs them; engines that fuse a layer's experts do not.
+  void note_split_layers(const std::vector<NamedMatrix>& matrices,
+                         const std::vector<bool>& chosen) {
+    std::vector<std::int64_t> nvfp4(weights_.layers.size()), all(weights_.layers.size());
+    for (std::size_t i = 0; i < matrices.size(); ++i) {
+      if (!is_expert(matrices[i].kind) || matrices[i].is_draft) continue;
+      const auto layer = static_cast<std::size_t>(matrices[i].layer);
+      ++all[layer];
+      nvfp4[layer] += chosen[i] || matrices[i].view.format == Format::kNvfp4;
+    }
+    std::int64_t split = 0;
+    std::size_t first = 0;
+    for (std::size_t layer = all.size(); layer-- > 0;) {
+      if (nvfp4[layer] == 0 || nvfp4[layer] == all[layer]) continue;
+      ++split;
+      first = layer;
+    }
+    if (split == 0) return;
+    plan_.notes.push_back(fmt::format(
+        "Only some of the routed experts' matrices are NVFP4 in {} of {} layers, layers.{} for "
+        "one. "
+        "Other engines take all of a layer's experts in one format; --modules experts gives that.",
+        split, all.size(), first));
   }
 
   // ---- shards

@@ -101,6 +101,23 @@ TEST(Plan, GateAndUpAreOneGroup) {
 }
 
 // An up matrix that is chosen without its gate is a group of its own.
+TEST(Plan, LayersOfExpertsInTwoFormatsAreNoted) {
+  const auto weights = load_checkpoint(golden_dir("flash-official"));
+  const auto notes = [&](std::vector<std::string> modules) {
+    return plan_of(weights, {.modules = std::move(modules)}).plan.notes;
+  };
+  EXPECT_THAT(notes({"*.experts.*.w1"}),
+              ::testing::Contains(::testing::HasSubstr("in 4 of 4 layers, layers.0")));
+  EXPECT_THAT(notes({"layers.2.ffn.experts.3.*", "layers.1.ffn.experts.*"}),
+              ::testing::Contains(::testing::HasSubstr("in 1 of 4 layers, layers.2")));
+  for (const char* whole : {"experts", "layers.1.ffn.experts.*", "attention"}) {
+    EXPECT_THAT(
+        notes({whole}),
+        ::testing::Not(::testing::Contains(::testing::HasSubstr("Only some of the routed"))))
+        << whole;
+  }
+}
+
 TEST(Plan, UpWithoutGate) {
   const Planned planned = plan_of(load_checkpoint(nano_dir()), {.modules = {"layers.*.w3"}});
   for (const MatrixGroup& group : planned.plan.groups) EXPECT_EQ(group.members.size(), 1u);
