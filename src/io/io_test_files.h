@@ -1,5 +1,5 @@
-// io_test_files.h: what the tests of io/ share: a directory that cleans up, hand-made safetensors
-// files (also malformed ones) and the check of an error's code and text.
+// io_test_files.h: what the tests of io/ share: hand-made safetensors files (also malformed ones)
+// and the check of an error's code and text.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,36 +20,9 @@
 #include <vector>
 
 #include "dsv4/error.h"
+#include "io/temp_dir.h"
 
 namespace dsv4 {
-
-class TempDir {
- public:
-  TempDir() {
-    std::string name = (std::filesystem::temp_directory_path() / "dsv4_io_XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    path_ = name;
-  }
-  TempDir(const TempDir&) = delete;
-  ~TempDir() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
-  // Also hidden files.
-  std::vector<std::string> listing() const {
-    std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(path_)) {
-      names.push_back(entry.path().filename().string());
-    }
-    std::sort(names.begin(), names.end());
-    return names;
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 // Without the code under test, so that the two can disagree.
 inline std::filesystem::path put_file(const std::filesystem::path& path, std::string_view bytes) {

@@ -2,15 +2,13 @@
 // formats, and the reading of tensor names. The input: config.json, a zero, hf_quant_config.json.
 #include "checkpoint/quantization_claims.h"
 
-#include <unistd.h>
-
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "checkpoint/tensor_names.h"
 #include "fuzz.h"
+#include "io/temp_dir.h"
 
 namespace dsv4::fuzz {
 namespace {
@@ -18,25 +16,16 @@ namespace {
 // The files are read by name. One directory serves all inputs of a process.
 class ModelDirectory {
  public:
-  ModelDirectory() {
-    std::string name = (std::filesystem::temp_directory_path() / "dsv4_fuzz_XXXXXX").string();
-    FUZZ_CHECK(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~ModelDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::filesystem::path& path() const { return path_; }
+  const std::filesystem::path& path() const { return directory_.path(); }
   void write(std::string_view name, std::string_view content) const {
-    std::ofstream file(path_ / name, std::ios::binary | std::ios::trunc);
+    std::ofstream file(directory_ / name, std::ios::binary | std::ios::trunc);
     file.write(content.data(), static_cast<std::streamsize>(content.size()));
     file.close();
     FUZZ_CHECK(file.good());
   }
 
  private:
-  std::filesystem::path path_;
+  TempDir directory_;
 };
 
 BindReport report_of_two_layers() {
