@@ -1,6 +1,7 @@
 #include "bench/bench.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <time.h>
 
 #include <algorithm>
@@ -34,7 +35,7 @@ Bench::Bench(const BenchOptions& options)
     : options_(options), backend_(options.cpu), ceilings_(options) {}
 
 bool Bench::wants(const Benchmark& benchmark) const {
-  return benchmark.name().find(options_.filter) != std::string::npos;
+  return options_.rows.wants(benchmark.op, benchmark.name());
 }
 
 void Bench::begin() {
@@ -97,13 +98,17 @@ void Bench::run(const Benchmark& benchmark) {
                       median(fma_shares), spread, times_reference);
 }
 
-void Bench::finish() { write_csv(num_rows_, options_.filter, options_.csv_path, csv_); }
+void Bench::finish() {
+  if (options_.rows.only_ceilings()) begin();
+  write_csv(num_rows_, options_.rows, options_.csv_path, csv_);
+}
 
-void write_csv(int num_rows, const std::string& filter, const std::string& csv_path,
+void write_csv(int num_rows, const RowFilter& rows, const std::string& csv_path,
                const std::string& csv) {
-  require(num_rows > 0, ErrorCode::kBadRequest,
-          "no row has \"{}\" in its \"op shape format M=m\"; without --filter all are shown",
-          filter);
+  require(
+      num_rows > 0 || rows.only_ceilings(), ErrorCode::kBadRequest,
+      "no row {}has \"{}\" in its \"op shape format M=m\"; without OP and --filter all are shown",
+      rows.ops.empty() ? "" : fmt::format("of {} ", fmt::join(rows.ops, ", ")), rows.text);
   if (csv_path.empty()) return;
   std::ofstream file(csv_path);
   file << csv;

@@ -10,13 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "bench/row_filter.h"
 #include "cpu/cpu_backend.h"
 #include "tensor/buffer.h"
 
 namespace dsv4::bench {
 
 struct BenchOptions {
-  std::string filter;                    // substring of "op shape format M=.."
+  RowFilter rows;
   std::string csv_path;                  // empty: none
   std::string nano_dir = "models/nano";  // the bundled model; empty: without
   CpuOptions cpu;
@@ -72,7 +73,8 @@ class Bench {
   // Checks, measures, prints a row, before the first one the ceilings and the head of the table.
   // Throws std::runtime_error if the check fails.
   void run(const Benchmark& benchmark);
-  // Writes the CSV file. Throws Error if no row was wanted.
+  // Measures the ceilings if they alone are wanted; writes the CSV file. Throws Error if no row
+  // was wanted.
   void finish();
 
  private:
@@ -86,9 +88,9 @@ class Bench {
 };
 
 double median(std::vector<double> values);
-// The end of a run: its rows to csv_path (empty: nowhere). Throws Error: kBadRequest if the filter
-// left no row, kIo.
-void write_csv(int num_rows, const std::string& filter, const std::string& csv_path,
+// The end of a run: its rows to csv_path (empty: nowhere). Throws Error: kBadRequest if `rows` left
+// none, kIo.
+void write_csv(int num_rows, const RowFilter& rows, const std::string& csv_path,
                const std::string& csv);
 // Seconds that `work` takes on num_threads threads: of the clock, or of the process on its cores
 // divided by the threads.

@@ -62,7 +62,7 @@ CudaBench::CudaBench(const CudaBenchOptions& options)
 CudaBench::~CudaBench() = default;
 
 bool CudaBench::wants(const CudaBenchmark& benchmark) const {
-  return benchmark.name().find(options_.filter) != std::string::npos;
+  return options_.rows.wants(benchmark.op, benchmark.name());
 }
 
 std::int64_t CudaBench::sets_for(double bytes) const {
@@ -89,7 +89,7 @@ void CudaBench::begin() {
   fmt::print("{}\n", measured_->device.description());
   csv_ =
       "date,commit,gpu,driver,op,shape,format,m,us,spread,gb_per_s,tflop_per_s,ceiling,share,"
-      "target_us,peer_us,sm_mhz,sustained_us,sustained_sm_mhz\n";
+      "target_us,published_peer_us,sm_mhz,sustained_us,sustained_sm_mhz\n";
   for (const CudaCeiling which :
        {CudaCeiling::kRead, CudaCeiling::kCopy, CudaCeiling::kBf16, CudaCeiling::kFp8}) {
     const bool memory = which == CudaCeiling::kRead || which == CudaCeiling::kCopy;
@@ -108,10 +108,10 @@ void CudaBench::begin() {
             which, 1);
   }
   fmt::print(
-      "{:<16} {:<16} {:<14} {:>6} {:>9} {:>9} {:>9} {:>7} {:>6} {:>7} {:>5} {:>9} {:>5} {:>8} "
-      "{:>8}\n",
+      "{:<16} {:<16} {:<20} {:>6} {:>9} {:>9} {:>9} {:>7} {:>6} {:>7} {:>5} {:>9} {:>5} {:>8} "
+      "{:>9}\n",
       "op", "shape", "format", "M", "us", "GB/s", "TFLOP/s", "binds", "share", "spread", "MHz",
-      "sustained", "MHz", "target", "peer");
+      "sustained", "MHz", "target", "publ.peer");
 }
 
 void CudaBench::run(const CudaBenchmark& benchmark) {
@@ -128,13 +128,13 @@ void CudaBench::run(const CudaBenchmark& benchmark) {
   const CudaCeiling binding = memory_floor >= tensor_floor ? benchmark.memory : benchmark.tensor;
   const double share = std::max(memory_floor, tensor_floor) / times.seconds;
   fmt::print(
-      "{:<16} {:<16} {:<14} {:>6} {:>9.2f} {:>9.0f} {:>9.1f} {:>7} {:>5.1f}% {:>6.1f}% {:>5.0f} "
-      "{:>9.2f} {:>5.0f} {:>8} {:>8}\n",
+      "{:<16} {:<16} {:<20} {:>6} {:>9.2f} {:>9.0f} {:>9.1f} {:>7} {:>5.1f}% {:>6.1f}% {:>5.0f} "
+      "{:>9.2f} {:>5.0f} {:>8} {:>9}\n",
       benchmark.op, benchmark.shape, benchmark.format, benchmark.m, times.seconds * 1e6,
       benchmark.bytes / times.seconds * 1e-9, benchmark.flops / times.seconds * 1e-12,
       to_string(binding), 100 * share, 100 * times.spread, times.sm_hertz * 1e-6,
       times.sustained_seconds * 1e6, times.sustained_sm_hertz * 1e-6, known(benchmark.target_us),
-      known(benchmark.peer_us));
+      known(benchmark.published_peer_us));
   std::fflush(stdout);
   ++num_rows_;
   add_csv(benchmark, times, binding, share);
@@ -149,11 +149,14 @@ void CudaBench::add_csv(const CudaBenchmark& benchmark, const cuda::CallTimes& t
       measured_->device.driver, benchmark.op, benchmark.shape, benchmark.format, benchmark.m,
       times.seconds * 1e6, times.spread, benchmark.bytes / times.seconds * 1e-9,
       benchmark.flops / times.seconds * 1e-12, to_string(binding), share,
-      known(benchmark.target_us), known(benchmark.peer_us), times.sm_hertz * 1e-6,
+      known(benchmark.target_us), known(benchmark.published_peer_us), times.sm_hertz * 1e-6,
       times.sustained_seconds * 1e6, times.sustained_sm_hertz * 1e-6);
 }
 
-void CudaBench::finish() { write_csv(num_rows_, options_.filter, options_.csv_path, csv_); }
+void CudaBench::finish() {
+  if (options_.rows.only_ceilings()) begin();
+  write_csv(num_rows_, options_.rows, options_.csv_path, csv_);
+}
 
 void run_cuda_bench(const CudaBenchOptions& options) {
   CudaBench bench(options);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/row_filter.h"
 #include "cuda/bench/timer.h"
 #include "ops/backend.h"
 
@@ -18,7 +19,7 @@ namespace dsv4::bench {
 
 struct CudaBenchOptions {
   std::string device = "cuda";
-  std::string filter;    // substring of "op shape format M=.."
+  RowFilter rows;
   std::string csv_path;  // empty: none
   std::string commit;    // of the source, for the CSV
   int rounds = 9;        // replays a row, at least 7
@@ -38,7 +39,9 @@ struct CudaBenchmark {
   CudaCeiling tensor = CudaCeiling::kBf16;  // of `flops`
   std::int64_t num_sets = 1;                // input sets that calls rotate over, as sets_for()
   double target_us = 0;                     // what we want; 0: no target
-  double peer_us = 0;                       // what the op file's peer takes; 0: not known
+  // What the op file's peer takes by figures published elsewhere, on another card of the same kind,
+  // not measured here; 0: not known.
+  double published_peer_us = 0;
   // Empty if the output agrees with the reference, on sampled rows where it is large, else what
   // does not. Runs before the row is timed.
   std::function<std::string()> check;
@@ -61,7 +64,8 @@ class CudaBench {
   // Checks, measures, prints a row, before the first one the ceilings and the head of the table.
   // Throws Error kInternal if the check fails.
   void run(const CudaBenchmark& benchmark);
-  // Writes the CSV file. Throws Error if no row was wanted.
+  // Measures the ceilings if they alone are wanted; writes the CSV file. Throws Error if no row
+  // was wanted.
   void finish();
 
  private:

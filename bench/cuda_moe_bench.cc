@@ -41,12 +41,12 @@ class ExpertBench {
     if (!bench_.wants(b)) return;
     if (weights_.empty()) make_weights();
     if (packed_.data == nullptr) {
-      fmt::print("{:<16} {:<16} {:<14} {}\n", b.op, b.shape, b.format, unsupported_);
+      fmt::print("{:<16} {:<16} {:<20} {}\n", b.op, b.shape, b.format, unsupported_);
       return;
     }
     if (routing == Routing::kUniform && spec_.format == Format::kNvfp4) {
       b.target_us = gemm_.figures.at(tokens).target_us;
-      b.peer_us = gemm_.figures.at(tokens).marlin_us;
+      b.published_peer_us = gemm_.figures.at(tokens).marlin_us;
     }
     make_inputs(tokens, routing);
     const double rows = static_cast<double>(tokens * kExpertsPerToken);
@@ -331,6 +331,7 @@ void bench_cuda_moe(CudaBench& bench) {
   for (const ExpertGemm& gemm : flash()) bench_gemm(bench, gemm, testing::nvfp4_spec());
   for (const ExpertGemm& gemm : flash()) bench_gemm(bench, gemm, testing::mxfp4_spec());
   for (const ExpertGemm& gemm : pro()) bench_gemm(bench, gemm, testing::nvfp4_spec());
+  for (const ExpertGemm& gemm : pro()) bench_gemm(bench, gemm, testing::mxfp4_spec());
 }
 
 }  // namespace dsv4::bench

@@ -69,7 +69,7 @@ void bench_linear(Bench& bench) {
     // Whether any row is wanted, before a gigabyte is made.
     std::vector<std::int64_t> token_counts;
     for (const std::int64_t m : {1, 4, 6, 16, 64, 256}) {
-      if ((name + std::to_string(m)).find(bench.options().filter) != std::string::npos) {
+      if (bench.options().rows.wants("linear", name + std::to_string(m))) {
         token_counts.push_back(m);
       }
     }

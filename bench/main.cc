@@ -38,7 +38,7 @@ void run_bench(const std::string& device, [[maybe_unused]] const std::string& co
           "--device is \"{}\"; it must be cpu, cuda or cuda:N", device);
 #if defined(DSV4_BENCH_CUDA)
   run_cuda_bench({.device = device,
-                  .filter = options.filter,
+                  .rows = options.rows,
                   .csv_path = options.csv_path,
                   .commit = commit,
                   .rounds = options.rounds});
@@ -58,7 +58,9 @@ int main(int argc, char** argv) {
   double gib = 1.25;
   app.add_option("--device", device, "cpu, or cuda or cuda:N with the rows of the CUDA backend")
       ->capture_default_str();
-  app.add_option("--filter", options.filter, "only rows whose \"op shape format M=m\" has this");
+  app.add_option("op", options.rows.ops,
+                 "only rows of these ops, such as quantize; ceilings: none, but the ceilings");
+  app.add_option("--filter", options.rows.text, "only rows whose \"op shape format M=m\" has this");
   app.add_option("--csv", options.csv_path, "also write the table to this file");
   app.add_option("--commit", commit, "of the source, for the CSV (cuda)");
   app.add_option("--rounds", options.rounds, "measurements a row, their median is printed")

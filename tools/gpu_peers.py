@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Times PyTorch's grouped GEMMs at the shapes of V4's experts, in rows of dsv4_bench's CSV form.
 
-    tools/gpu_peers.py --csv BENCH.csv [--tokens 1,32,1024] [--shape E256xN4096xK4096]
+    tools/gpu_peers.py --csv BENCH.csv [--tokens 1,32,1024] [--shape E256xN4096xK4096]...
 
-Appends to the CSV that `dsv4_bench --device cuda --csv` wrote in the same session on the same GPU, whose
+All of Flash's and Pro's by default. Appends to the CSV that `dsv4_bench --device cuda --csv` wrote in the same session on the same GPU, whose
 ceilings the shares are of. As there: graph replays of at least 2 ms, the median of nine with pauses
 between them and of a quarter of a second without, experts drawn anew for each of several input sets,
 results compared with FP64 sums on sampled outputs first.
@@ -11,12 +11,14 @@ results compared with FP64 sums on sampled outputs first.
 
 import argparse
 import csv
+import itertools
 import math
 import statistics
 import sys
 import time
 
 EXPERTS_PER_TOKEN = 6
+SHAPES = ("E256xN4096xK4096", "E256xN4096xK2048", "E384xN6144xK7168", "E384xN7168xK3072")
 SETS = 4  # of routed tokens; the experts of one are far larger than the L2
 REPLAYS = 9
 # As src/cuda/bench/timer.cc.
@@ -172,7 +174,9 @@ def main(argv):
     parser = argparse.ArgumentParser(description="Times PyTorch's grouped GEMMs.")
     parser.add_argument("--csv", required=True, help="written by dsv4_bench; rows are appended")
     parser.add_argument("--tokens", default="1,8,32,128,1024,8192", help="tokens of a step")
-    parser.add_argument("--shape", type=parse_shape, default="E256xN4096xK4096")
+    parser.add_argument("--shape", type=parse_shape, action="append", metavar="ExNxK",
+                        help="experts, rows and columns of a weight matrix, such as E256xN4096xK4096;"
+                        " may be given several times")
     args = parser.parse_args(argv)
     try:
         rows, ceilings = read_csv(args.csv)
@@ -187,11 +191,12 @@ def main(argv):
     except ImportError:
         print("gpu_peers: PyTorch is not installed here", file=sys.stderr)
         return 1
-    shape_text = "E{}xN{}xK{}".format(*args.shape)
+    shapes = args.shape or [parse_shape(text) for text in SHAPES]
     with open(args.csv, "a", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
-        for kind in ("BF16", "FP8"):
-            weights = make_weights(torch, kind, args.shape)
+        for shape, kind in itertools.product(shapes, ("BF16", "FP8")):
+            shape_text = "E{}xN{}xK{}".format(*shape)
+            weights = make_weights(torch, kind, shape)
             for tokens in (int(t) for t in args.tokens.split(",")):
                 measured = measure(torch, *weights, tokens)
                 label = f"{kind} PyTorch {torch.__version__}"

@@ -27,6 +27,10 @@ __device__ float normal(std::uint64_t seed, std::int64_t idx) {
   return sum * 1.7320508f;
 }
 
+struct NormalF32 {
+  std::uint64_t seed;
+  __device__ float operator()(std::int64_t i) const { return normal(seed, i); }
+};
 struct NormalBf16 {
   std::uint64_t seed;
   __device__ std::uint16_t operator()(std::int64_t i) const { return encode_bf16(normal(seed, i)); }
@@ -61,6 +65,9 @@ void launch_fill(void* to, std::int64_t count, Make make) {
 
 }  // namespace
 
+void fill_normal_f32(void* to, std::int64_t count, std::uint64_t seed) {
+  launch_fill<float>(to, count, NormalF32{seed});
+}
 void fill_normal_bf16(void* to, std::int64_t count, std::uint64_t seed) {
   launch_fill<std::uint16_t>(to, count, NormalBf16{seed});
 }
