@@ -74,9 +74,11 @@ test:
 	$(took)
 
 lint:
+	tools/install_deps.sh --dev
 	tools/lint.sh
 
 format:
+	tools/install_deps.sh --dev
 	tools/lint.sh --fix
 
 tsan: wrap = $(FIXED_ADDRESSES)

@@ -27,11 +27,12 @@ sources() {
 }
 
 formatter=$(find_formatter)
+readonly missing="clang-format 14 is needed (tools/install_deps.sh --dev; package clang-format-14)"
 failed=0
 case "${1:-}" in
   --fix)
     if [[ -z $formatter ]]; then
-      echo "lint: clang-format 14 is needed (tools/install_deps.sh --dev; package clang-format-14)" >&2
+      echo "lint: $missing" >&2
       exit 1
     fi
     sources | xargs -0 -r "$formatter" -i
@@ -45,13 +46,14 @@ case "${1:-}" in
 esac
 
 if [[ -z $formatter ]]; then
-  echo "lint: formatting not checked: clang-format 14 is not installed"
+  echo "lint: formatting not checked: $missing" >&2
+  failed=1
 else
   sources | xargs -0 -r -n 32 "$formatter" --dry-run -Werror || failed=1
 fi
 python3 tools/check_layers.py || failed=1
 python3 tools/check_markdown_paths.py || failed=1
 if ((failed)); then
-  echo "lint: failed (formatting is mended by: make format)" >&2
+  echo "lint: failed (formatting is mended by make format)" >&2
 fi
 exit "$failed"
