@@ -93,8 +93,13 @@ if(DSV4_PORTABLE)
   # sources copy behind a buffer of four bytes, which they do not. Compressed, the expert GEMMs' kernels
   # take a sixteenth.
   target_compile_options(dsv4_options INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-ffunction-sections;-fdata-sections;-Wno-array-bounds>
-    $<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=20208;-compress-mode=size;-Xcompiler=-Wno-array-bounds>)
+    $<$<COMPILE_LANGUAGE:CXX>:-ffunction-sections;-fdata-sections>
+    $<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=20208;-compress-mode=size>)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(dsv4_options INTERFACE
+      $<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds;-Wno-stringop-overflow>
+      $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wno-array-bounds,-Wno-stringop-overflow>)
+  endif()
   target_link_options(dsv4_options INTERFACE -static-libstdc++ -static-libgcc LINKER:--gc-sections)
 endif()
 
