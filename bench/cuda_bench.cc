@@ -88,7 +88,7 @@ void CudaBench::begin() {
   measured_->ceilings = cuda::measure_ceilings(*backend_);
   fmt::print("{}\n", measured_->device.description());
   csv_ =
-      "date,commit,gpu,driver,op,shape,format,m,us,spread,gb_per_s,tflop_per_s,ceiling,share,"
+      "date,commit,gpu,driver_cuda,op,shape,format,m,us,spread,gb_per_s,tflop_per_s,ceiling,share,"
       "target_us,published_peer_us,sm_mhz,sustained_us,sustained_sm_mhz\n";
   for (const CudaCeiling which :
        {CudaCeiling::kRead, CudaCeiling::kCopy, CudaCeiling::kBf16, CudaCeiling::kFp8}) {

@@ -50,14 +50,14 @@ def read_csv(path):
 
 
 def peer_row(like, shape_text, label, tokens, seconds, sustained, useful_bytes, flops, ceilings):
-    """A row of the table; `like` gives date, commit, GPU and driver. Seconds of the replays with pauses
+    """A row of the table; `like` gives date, commit, GPU and its driver. Seconds of the replays with pauses
     and of those without."""
     unit = "fp8" if label.startswith("FP8") else "bf16"
     floors = {"read": useful_bytes / ceilings["read"], unit: flops / ceilings[unit]}
     binding = max(floors, key=floors.get)
     median = statistics.median(seconds)
     return {
-        **{name: like[name] for name in ("date", "commit", "gpu", "driver")},
+        **{name: like[name] for name in ("date", "commit", "gpu", "driver_cuda")},
         "op": "grouped_gemm",
         "shape": shape_text,
         "format": label,

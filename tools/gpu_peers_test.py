@@ -9,7 +9,7 @@ from pathlib import Path
 
 import gpu_peers
 
-HEADER = "date,commit,gpu,driver,op,shape,format,m,us,spread,gb_per_s,tflop_per_s,ceiling,share\n"
+HEADER = "date,commit,gpu,driver_cuda,op,shape,format,m,us,spread,gb_per_s,tflop_per_s,ceiling,share\n"
 CEILINGS = {"read": 4e12, "copy": 4e12, "bf16": 800e12, "fp8": 1400e12}
 
 
@@ -53,7 +53,7 @@ class GpuPeers(unittest.TestCase):
                     self.refusal(other), f"gpu_peers: {other} has no ceilings; write it by dsv4_bench first\n")
 
     def test_the_binding_ceiling_gives_the_share(self):
-        like = {"date": "d", "commit": "c", "gpu": "g", "driver": "13.0"}
+        like = {"date": "d", "commit": "c", "gpu": "g", "driver_cuda": "13.0"}
         # 4e9 bytes are 1 ms; 4e11 operations half a millisecond in BF16, less in FP8.
         row = gpu_peers.peer_row(like, "E1xN1xK1", "BF16 x", 8, [2e-3, 3e-3, 2e-3], [4e-3], 4e9, 4e11, CEILINGS)
         self.assertEqual((row["ceiling"], row["share"], row["us"]), ("read", "0.5000", "2000.000"))
