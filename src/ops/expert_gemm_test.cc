@@ -81,6 +81,7 @@ TEST_EACH_BACKEND(ExpertGemm, FlashInMxfp4) {
   expect_follows_at(backend, 4096, 2048, mxfp4_spec());
 }
 TEST_EACH_BACKEND(ExpertGemm, ProInNvfp4) { expect_follows_at(backend, 7168, 3072, nvfp4_spec()); }
+TEST_EACH_BACKEND(ExpertGemm, ProInMxfp4) { expect_follows_at(backend, 7168, 3072, mxfp4_spec()); }
 
 // The judge itself: what a wrong kernel would give is refused.
 TEST(ExpertGemmJudge, RefusesWrongOutputs) {
