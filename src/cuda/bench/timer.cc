@@ -12,6 +12,7 @@
 
 #include "cuda/bench/clock.h"
 #include "cuda/errors.h"
+#include "cuda/graph.h"
 
 namespace dsv4::cuda {
 namespace {
@@ -22,29 +23,6 @@ constexpr double kMinPauseSeconds = 20e-3;
 constexpr double kPauseReplays = 4;
 constexpr double kSustainedSeconds = 0.25;
 constexpr std::int64_t kMaxCalls = 4000;  // of a graph
-
-// A recorded sequence of calls.
-class Graph {
- public:
-  Graph(const TimedCalls& calls, std::int64_t num_calls, cudaStream_t stream) {
-    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin a graph");
-    for (std::int64_t i = 0; i < num_calls; ++i) calls.call(i, {stream});
-    cudaGraph_t graph = nullptr;
-    check_cuda(cudaStreamEndCapture(stream, &graph), "end a graph");
-    const cudaError_t made = cudaGraphInstantiate(&graph_, graph, 0);
-    cudaGraphDestroy(graph);
-    check_cuda(made, "instantiate a graph");
-  }
-  ~Graph() { cudaGraphExecDestroy(graph_); }
-  Graph(const Graph&) = delete;
-  Graph& operator=(const Graph&) = delete;
-  void launch(cudaStream_t stream) {
-    check_cuda(cudaGraphLaunch(graph_, stream), "launch a graph");
-  }
-
- private:
-  cudaGraphExec_t graph_ = nullptr;
-};
 
 // Replays of `num_calls` calls.
 class Replays {
@@ -58,7 +36,7 @@ class Replays {
         start_(backend.create_event()),
         end_(backend.create_event()),
         clock_(backend) {
-    if (calls.in_graph) graph_.emplace(calls, num_calls, cuda_stream_);
+    if (calls.in_graph) graph_.emplace(cuda_stream_, [this] { call_all(); });
   }
 
   // Makes one; appends its seconds a call, and the clock.
@@ -66,9 +44,9 @@ class Replays {
     clock_.start(stream_);
     start_->record(stream_);
     if (graph_) {
-      graph_->launch(cuda_stream_);
+      graph_->replay(cuda_stream_);
     } else {
-      for (std::int64_t i = 0; i < num_calls_; ++i) calls_.call(i, stream_);
+      call_all();
     }
     end_->record(stream_);
     clock_.stop(stream_);
@@ -77,6 +55,10 @@ class Replays {
   }
 
  private:
+  void call_all() {
+    for (std::int64_t i = 0; i < num_calls_; ++i) calls_.call(i, stream_);
+  }
+
   const TimedCalls& calls_;
   std::int64_t num_calls_;
   std::unique_ptr<OwnedStream> owned_;
