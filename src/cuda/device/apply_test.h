@@ -1,8 +1,9 @@
-// apply_test.h: a function applied to many inputs on the device, for tests that compare all of them
-// with the host.
+// apply_test.h: a function applied on the device, for tests: to many inputs, whose outputs the host
+// compares, or to all words of 32 bits, which the device judges itself.
 #pragma once
 
 #include <cstdint>
+#include <ios>
 #include <vector>
 
 #include "cuda/cuda_test.h"
@@ -42,6 +43,37 @@ std::vector<typename Function::Output> apply_on_device(
   backend.copy_to_host(out.data(), device_out.data(), out_bytes, {});
   backend.synchronize({});
   return out;
+}
+
+// counts[0]: words for which Function says true; counts[1]: one for which it does not.
+template <class Function>
+__global__ void judge_all_words(unsigned long long* counts) {
+  unsigned long long right = 0;
+  const std::uint64_t first = static_cast<std::uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const std::uint64_t step = static_cast<std::uint64_t>(gridDim.x) * blockDim.x;
+  for (std::uint64_t word = first; word < std::uint64_t{1} << 32; word += step) {
+    if (Function()(static_cast<std::uint32_t>(word))) {
+      ++right;
+    } else {
+      counts[1] = word;
+    }
+  }
+  atomicAdd(counts, right);
+}
+
+// Function()(word) must be true for all 2^32 words.
+template <class Function>
+void expect_of_all_words(CudaBackend& backend) {
+  const DeviceBuffer device_counts = backend.allocate(2 * sizeof(unsigned long long));
+  backend.fill(device_counts.data(), 0, device_counts.size_bytes(), {});
+  backend.synchronize({});
+  launch("judge_all_words", judge_all_words<Function>, {.grid = 4096, .block = 256}, nullptr,
+         device_counts.as<unsigned long long>());
+  check_cuda(cudaStreamSynchronize(nullptr), "judge all words");
+  unsigned long long counts[2] = {};
+  backend.copy_to_host(counts, device_counts.data(), sizeof(counts), {});
+  backend.synchronize({});
+  EXPECT_EQ(counts[0], 1ull << 32) << "wrong for " << std::hex << counts[1];
 }
 
 }  // namespace dsv4::cuda

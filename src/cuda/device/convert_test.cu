@@ -1,6 +1,6 @@
-// Packed conversions and decoding in registers against numerics/, for all inputs: every code, every
-// pair of a code and a scale, every BF16, and FP32 patterns all over the range.
-#include <ios>
+// Packed conversions and decoding in registers against numerics/, for all inputs: every FP32, every
+// two BF16, every code, every code under every block scale.
+#include <cmath>
 
 #include "cuda/device/apply_test.h"
 #include "cuda/device/convert.h"
@@ -9,8 +9,9 @@
 #include "numerics/e2m1.h"
 #include "numerics/e4m3.h"
 #include "numerics/e8m0.h"
+#include "numerics/fp8_block.h"
 #include "numerics/mxfp4.h"
-#include "testing/codec_oracle.h"
+#include "numerics/nvfp4.h"
 
 namespace dsv4::cuda {
 namespace {
@@ -27,48 +28,37 @@ std::vector<std::uint32_t> numbers_to(std::uint32_t end) {
   return numbers;
 }
 
-// The hard patterns, then 2^22 that an odd stride spreads over all of FP32.
-std::vector<std::uint32_t> f32_patterns() {
-  std::vector<std::uint32_t> patterns = hard_f32_patterns();
-  for (std::uint32_t i = 0; i < (1u << 22); ++i) patterns.push_back(i * 2654435761u);
-  return patterns;
-}
-
 std::uint16_t low(std::uint32_t pair) { return static_cast<std::uint16_t>(pair); }
 std::uint16_t high(std::uint32_t pair) { return static_cast<std::uint16_t>(pair >> 16); }
-bool is_nan_f32(std::uint32_t bits) { return (bits & 0x7FFFFFFFu) > 0x7F800000u; }
-bool is_nan_bf16(std::uint16_t bits) { return (bits & 0x7FFFu) > 0x7F80u; }
-std::uint16_t bf16_of(float x) { return encode_bf16(x); }
+DSV4_HOST_DEVICE bool is_nan_bf16(std::uint32_t bits) { return (bits & 0x7FFFu) > 0x7F80u; }
 
-// Each value first and second of a pair.
-struct ConvertPairs {
-  using Input = std::uint32_t;
-  struct Output {
-    std::uint32_t bf16[2];
-    std::uint16_t e4m3[2];
-  };
-  __device__ Output operator()(std::uint32_t bits) const {
-    const float x = __uint_as_float(bits);
-    return {{cvt_bf16x2(x, kOther), cvt_bf16x2(kOther, x)},
-            {cvt_e4m3x2(x, kOther), cvt_e4m3x2(kOther, x)}};
+// Of a number that FP32 holds exactly unless it is subnormal there: then FP32 would round before
+// BF16 does, whose own subnormals are multiples of 2^-133.
+DSV4_HOST_DEVICE std::uint16_t rounded_to_bf16(double x) {
+  const double magnitude = fabs(x);
+  if (!(magnitude < 0x1p-126)) return encode_bf16(static_cast<float>(x));
+  const auto bits = static_cast<std::uint16_t>(rint(magnitude * 0x1p133));
+  return static_cast<std::uint16_t>(bits | (copysign(1.0, x) < 0 ? 0x8000 : 0));
+}
+
+// Below the device judges with numerics/, which gives the host's bits there (numerics_test.cu).
+
+// An FP32 as first and as second of a pair.
+struct PairRoundsAsNumericsDoes {
+  __device__ bool operator()(std::uint32_t word) const {
+    const float x = __uint_as_float(word);
+    const bool is_nan = (word & 0x7FFFFFFFu) > 0x7F800000u;
+    const std::uint32_t bf16 = is_nan ? kNanBf16 : encode_bf16(x), other_bf16 = encode_bf16(kOther);
+    const std::uint32_t e4m3 = encode_e4m3(x), other_e4m3 = encode_e4m3(kOther);
+    return cvt_bf16x2(x, kOther) == (bf16 | other_bf16 << 16) &&
+           cvt_bf16x2(kOther, x) == (other_bf16 | bf16 << 16) &&
+           cvt_e4m3x2(x, kOther) == (e4m3 | other_e4m3 << 8) &&
+           cvt_e4m3x2(kOther, x) == (other_e4m3 | e4m3 << 8);
   }
 };
 
-TEST_F(DeviceConvert, PairsRoundAsNumericsDoes) {
-  const std::vector<std::uint32_t> in = f32_patterns();
-  const auto got = apply_on_device<ConvertPairs>(backend(), in);
-  const std::uint16_t other_bf16 = bf16_of(kOther);
-  const std::uint8_t other_e4m3 = encode_e4m3(kOther);
-  for (std::size_t i = 0; i < in.size(); ++i) {
-    const float x = f32_from_bits(in[i]);
-    const std::uint16_t want_bf16 = is_nan_f32(in[i]) ? kNanBf16 : bf16_of(x);
-    const std::uint8_t want_e4m3 = encode_e4m3(x);
-    ASSERT_EQ(low(got[i].bf16[0]), want_bf16) << std::hexfloat << x;
-    ASSERT_EQ(high(got[i].bf16[0]), other_bf16);
-    ASSERT_EQ(high(got[i].bf16[1]), want_bf16) << std::hexfloat << x;
-    ASSERT_EQ(got[i].e4m3[0], want_e4m3 | other_e4m3 << 8) << std::hexfloat << x;
-    ASSERT_EQ(got[i].e4m3[1], other_e4m3 | want_e4m3 << 8) << std::hexfloat << x;
-  }
+TEST_F(DeviceConvert, PairsOfEveryFp32RoundAsNumericsDoes) {
+  expect_of_all_words<PairRoundsAsNumericsDoes>(backend());
 }
 
 struct SplitBf16 {
@@ -125,40 +115,26 @@ TEST_F(DeviceConvert, EveryPairOfE4m3IsExactInFp16) {
   }
 }
 
-// Every BF16 times factors that decoding uses, subnormal ones and one that rounds.
-struct MultiplyBf16 {
-  using Input = std::uint32_t;
-  using Output = std::uint32_t;  // of the factors, xor of nothing: one input each
-  __device__ Output operator()(std::uint32_t in) const {
-    constexpr std::uint16_t kFactors[] = {0x7B80, 0x7E80, 0x3F80, 0x0040, 0x0001, 0xBFAB};
-    const std::uint32_t factor = kFactors[in >> 16];
-    return mul_bf16x2(in << 16 | (in & 0xFFFF), factor << 16 | factor);
+// Two BF16, multiplied in both halves.
+struct ProductIsRoundedOnce {
+  __device__ bool operator()(std::uint32_t word) const {
+    const std::uint32_t a = word & 0xFFFF, b = word >> 16;
+    const std::uint32_t got = mul_bf16x2(word, b | a << 16), low_half = got & 0xFFFF;
+    if (got >> 16 != low_half) return false;
+    const double product = double{decode_bf16(static_cast<std::uint16_t>(a))} *
+                           double{decode_bf16(static_cast<std::uint16_t>(b))};
+    return product != product ? is_nan_bf16(low_half) : low_half == rounded_to_bf16(product);
   }
 };
 
-TEST_F(DeviceConvert, ProductsOfEveryBf16KeepSubnormals) {
-  constexpr std::uint16_t kFactors[] = {0x7B80, 0x7E80, 0x3F80, 0x0040, 0x0001, 0xBFAB};
-  const std::vector<std::uint32_t> in = numbers_to(6 * 65536);
-  const auto got = apply_on_device<MultiplyBf16>(backend(), in);
-  for (const std::uint32_t i : in) {
-    const auto bits = static_cast<std::uint16_t>(i);
-    // A product of two BF16 has 16 bits and so is exact in FP32, but for subnormals of FP32; double
-    // holds those too, and is rounded once.
-    const double product = double{decode_bf16(bits)} * double{decode_bf16(kFactors[i >> 16])};
-    ASSERT_EQ(low(got[i]), high(got[i]));
-    if (std::isnan(product)) {
-      ASSERT_TRUE(is_nan_bf16(low(got[i]))) << i;
-      continue;
-    }
-    std::uint16_t want = bf16_of(static_cast<float>(product));
-    // Where FP32 would round before BF16 does: quanta of BF16's subnormals are 2^-133.
-    if (std::fabs(product) < 0x1p-126) {
-      const double quanta = std::nearbyint(std::fabs(product) * 0x1p133);
-      want = static_cast<std::uint16_t>(static_cast<int>(quanta) |
-                                        (std::signbit(product) ? 0x8000 : 0));
-    }
-    ASSERT_EQ(low(got[i]), want) << i;
-  }
+TEST_F(DeviceConvert, ProductsOfEveryTwoBf16KeepSubnormals) {
+  expect_of_all_words<ProductIsRoundedOnce>(backend());
+}
+
+// What decoding in registers makes of an E4M3 code: NaN become +-480.
+float e4m3_in_registers(std::uint8_t code) {
+  if ((code & 0x7F) == 0x7F) return code == 0x7F ? 480.0f : -480.0f;
+  return decode_e4m3(code);
 }
 
 struct DecodeE4m3 {
@@ -186,16 +162,43 @@ TEST_F(DeviceDecode, EveryE4m3CodeInEveryPlaceIsExact) {
   for (std::size_t i = 0; i < in.size(); ++i) {
     for (int place = 0; place < 4; ++place) {
       const auto code = static_cast<std::uint8_t>(in[i] >> 8 * place);
-      float want = decode_e4m3(code);
-      if ((code & 0x7F) == 0x7F) want = code == 0x7F ? 480.0f : -480.0f;
       const std::uint32_t pair = got[i].pairs[place / 2];
-      ASSERT_EQ(place % 2 == 0 ? low(pair) : high(pair), bf16_of(want)) << int{code};
+      ASSERT_EQ(place % 2 == 0 ? low(pair) : high(pair), encode_bf16(e4m3_in_registers(code)))
+          << int{code};
     }
   }
 }
 
-// A byte of two E2M1 codes in its low eight bits, an E8M0 scale above.
-struct DecodeMxfp4 {
+// A code in the low eight bits, the E8M0 scale of FP8 weights above.
+struct DecodeFp8 {
+  using Input = std::uint32_t;
+  using Output = std::uint32_t;
+  __device__ Output operator()(std::uint32_t word) const {
+    std::uint32_t pairs[2];
+    decode_e4m3x4(word & 0xFF, pairs);
+    return mul_bf16x2(pairs[0], decode_e8m0_bf16x2(static_cast<std::uint8_t>(word >> 8)));
+  }
+};
+
+TEST_F(DeviceDecode, EveryE4m3CodeUnderEveryScaleIsExact) {
+  const std::vector<std::uint32_t> in = numbers_to(65536);
+  const auto got = apply_on_device<DecodeFp8>(backend(), in);
+  for (const std::uint32_t word : in) {
+    const auto code = static_cast<std::uint8_t>(word), scale = static_cast<std::uint8_t>(word >> 8);
+    const double want = double{e4m3_in_registers(code)} * double{decode_e8m0(scale)};
+    if (std::isnan(want)) {
+      ASSERT_TRUE(is_nan_bf16(low(got[word]))) << word;
+      continue;
+    }
+    ASSERT_EQ(low(got[word]), rounded_to_bf16(want)) << word;
+    const float exact = decode_e4m3_scaled(code, scale);
+    if (std::isnormal(exact)) ASSERT_EQ(decode_bf16(low(got[word])), exact) << word;
+  }
+}
+
+// A byte of two E2M1 codes in its low eight bits, the block scale above: E4M3 or E8M0.
+template <bool kNvfp4>
+struct DecodeFp4 {
   using Input = std::uint32_t;
   struct Output {
     std::uint32_t codes[4];
@@ -203,36 +206,51 @@ struct DecodeMxfp4 {
   };
   __device__ Output operator()(std::uint32_t word) const {
     Output out;
-    // Byte 3 holds the pair, bytes 0 to 2 others, so that a mix of places shows.
-    const std::uint32_t byte = word & 0xFF;
+    // Bytes 0 and 3 hold the pair, the others something else, so that a mix of places shows.
+    const std::uint32_t byte = word & 0xFF, scale = word >> 8;
     decode_e2m1x8(byte << 24 | (~byte & 0xFF) << 16 | 0x5A00u | byte, out.codes);
-    const std::uint32_t scale = decode_e8m0_bf16x2(static_cast<std::uint8_t>(word >> 8));
-    for (int i = 0; i < 4; ++i) out.scaled[i] = mul_bf16x2(out.codes[i], scale);
+    std::uint32_t scales[2] = {decode_e8m0_bf16x2(static_cast<std::uint8_t>(scale))};
+    if (kNvfp4) decode_e4m3x4(scale | scale << 8, scales);
+    for (int i = 0; i < 4; ++i) out.scaled[i] = mul_bf16x2(out.codes[i], scales[0]);
     return out;
   }
 };
 
-TEST_F(DeviceDecode, EveryE2m1PairAndEveryMxfp4ScaleAreExact) {
+// want(code, block scale): what both decode to.
+template <bool kNvfp4, class Want>
+void expect_fp4(CudaBackend& backend, const Want& want_of) {
   const std::vector<std::uint32_t> in = numbers_to(65536);
-  const auto got = apply_on_device<DecodeMxfp4>(backend(), in);
+  const auto got = apply_on_device<DecodeFp4<kNvfp4>>(backend, in);
   for (const std::uint32_t word : in) {
-    const std::uint8_t scale = static_cast<std::uint8_t>(word >> 8);
+    const auto scale = static_cast<std::uint8_t>(word >> 8);
     const std::uint32_t byte = word & 0xFF;
     const std::uint32_t bytes[4] = {byte, 0x5A, ~byte & 0xFF, byte};
     for (int i = 0; i < 8; ++i) {
       const auto code = static_cast<std::uint8_t>(bytes[i / 2] >> 4 * (i % 2) & 15);
       const auto half = [i](std::uint32_t pair) { return i % 2 == 0 ? low(pair) : high(pair); };
-      ASSERT_EQ(half(got[word].codes[i / 2]), bf16_of(decode_e2m1(code))) << int{code};
-      const float want = decode_mxfp4(code, scale);
+      ASSERT_EQ(half(got[word].codes[i / 2]), encode_bf16(decode_e2m1(code))) << int{code};
+      const float want = want_of(code, scale);
       const std::uint16_t scaled = half(got[word].scaled[i / 2]);
       if (std::isnan(want)) {
         ASSERT_TRUE(is_nan_bf16(scaled)) << word;
       } else {
-        ASSERT_EQ(scaled, bf16_of(want)) << word;
+        ASSERT_EQ(scaled, encode_bf16(want)) << word;
         ASSERT_EQ(decode_bf16(scaled), want) << word << ": not exact";
       }
     }
   }
+}
+
+TEST_F(DeviceDecode, EveryE2m1PairUnderEveryNvfp4ScaleIsExact) {
+  expect_fp4<true>(backend(), [](std::uint8_t code, std::uint8_t scale) {
+    if ((scale & 0x7F) != 0x7F) return decode_nvfp4(code, scale, 1.0f);
+    return decode_e2m1(code) * e4m3_in_registers(scale);
+  });
+}
+
+TEST_F(DeviceDecode, EveryE2m1PairUnderEveryMxfp4ScaleIsExact) {
+  expect_fp4<false>(
+      backend(), [](std::uint8_t code, std::uint8_t scale) { return decode_mxfp4(code, scale); });
 }
 
 }  // namespace
