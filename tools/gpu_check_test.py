@@ -92,7 +92,10 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(code, 0, out)
         self.assertEqual(rows["test", "cuda_test"], ["7", "0", "0", ""])
         self.assertEqual(rows["test", "ops_test"], ["5", "0", "2", "no mhc_pre, router"])
-        self.assertEqual(rows["sanitizer", "synccheck ops_test"][:3], ["5", "0", "2"])
+        self.assertEqual(rows["sanitizer", "synccheck ops_test"], ["5", "0", "2", "no mhc_pre, router"])
+        without = "without the expert GEMMs, see docs/kernels/moe.md"
+        self.assertEqual(rows["sanitizer", "racecheck ops_test"][3], "no mhc_pre, router; " + without)
+        self.assertEqual(rows["sanitizer", "racecheck cuda_test"], ["7", "0", "0", without])
         self.assertEqual(rows["bench", "dsv4_bench"][:3], ["2", "0", "0"])
         self.assertEqual(rows["bench", "gpu_peers.py"], ["0", "0", "1", "PyTorch is not installed"])
         self.assertEqual(len(rows), 10)
@@ -149,13 +152,16 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(rows["bench", "dsv4_bench"][3], "exit code 1: it does not agree")
 
     def test_the_sanitizers_cases_can_be_chosen(self):
-        self.stub(self.bundle / "ops_test", f'echo "$1" >>"{self.root}/filters"; {PASSES}')
+        for program in ("ops_test", "cuda_test"):
+            self.stub(self.bundle / program, f'echo "$1" >>"{self.root}/{program}.filters"; {PASSES}')
         self.assertEqual(self.check("--only", "sanitizer", "--sanitizer-filter", "Rope/cuda.*")[0], 0)
         self.assertEqual(self.check("--only", "sanitizer")[0], 0)
-        filters = (self.root / "filters").read_text().splitlines()
+        filters = (self.root / "ops_test.filters").read_text().splitlines()
         default = "--gtest_filter=*/cuda.*-ExpertGemm/*:ExpertGemmBits/*"
         # racecheck leaves all expert GEMMs out.
         self.assertEqual(filters, ["--gtest_filter=Rope/cuda.*"] * 3 + [default, default + ":ExpertGemm*", default])
+        memcheck, racecheck, synccheck = (self.root / "cuda_test.filters").read_text().splitlines()[3:]
+        self.assertEqual((racecheck, synccheck), (memcheck + ":ExpertGemm*", memcheck))
 
     def test_what_takes_longer_than_the_limit_is_stopped_and_fails(self):
         self.stub(self.bundle / "ops_test", f"exec {shutil.which('sleep')} 30")

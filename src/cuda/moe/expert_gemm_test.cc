@@ -1,17 +1,24 @@
-// The expert GEMMs on a GPU: what they refuse and in which words, and operands past 2^31 elements
-// and up to 4 GiB. Arithmetic: ops/expert_gemm_test.cc and its neighbours, on every backend.
+// The expert GEMMs on a GPU: what they refuse and in which words, which kernel takes which case,
+// operands past 2^31 elements and up to 4 GiB, and the most tokens of a step. Arithmetic:
+// ops/expert_gemm_test.cc and its neighbours, on every backend.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <map>
+#include <memory>
 #include <string>
+#include <typeindex>
 #include <vector>
 
+#include "base/math.h"
 #include "cuda/cuda_test.h"
+#include "cuda/moe/expert_shapes.h"
 #include "cuda/moe/moe.h"
-#include "testing/cases/expert_gemm_cases.h"
+#include "testing/cases/expert_gemm_small_cases.h"
+#include "testing/expert_gemm_judge.h"
 
 namespace dsv4::cuda {
 namespace {
@@ -22,6 +29,7 @@ using testing::ExpertGemmCase;
 using testing::ExpertGemmInputs;
 using ::testing::HasSubstr;
 using testing::HostMatrix;
+using testing::RowCounts;
 
 using ExpertGemmSizeTest = CudaTest;
 
@@ -112,6 +120,51 @@ TEST(ExpertGemmSupport, OperandsAreAligned) {
   }
 }
 
+constexpr std::int64_t kSms = 132;  // of an H100 or H200
+
+// The kernel of a case; and that its K goes round the ring and on, or that it has more units than
+// there can be CTAs.
+std::type_index kernel_of(const ExpertGemmCase& c, bool many_units) {
+  std::type_index kernel = typeid(void);
+  with_shape_for(c.rows(), c.num_experts(), [&](auto shape) {
+    using Shape = decltype(shape);
+    kernel = typeid(Shape);
+    const ExpertLayout layout = ExpertLayout::of(c.weight_spec.format, c.n, c.k, c.gate_up);
+    if (!many_units) {
+      EXPECT_GT(layout.chunks * kChunkCols, Shape::kRingCols) << c.name;
+      return;
+    }
+    std::int64_t tiles = 0;
+    for (const std::int64_t rows : c.expert_rows) tiles += ceil_div(rows, Shape::kMaxTile);
+    EXPECT_GT(tiles * ceil_div(layout.slabs, Shape::kWarpgroups), kSms * Shape::kCtas) << c.name;
+  });
+  return kernel;
+}
+
+// What compute-sanitizer sees (tools/gpu_check.sh) leaves no kernel out.
+TEST(ExpertGemmSupport, SmallCasesReachEveryKernel) {
+  std::map<std::string, std::type_index> kernels;  // of each name, one
+  std::map<std::string, int> of_form;              // cases, each of another kernel
+  const auto add = [&](const ExpertGemmCase& c, bool many_units) {
+    const std::size_t name_end = c.name.find(' ');
+    const std::type_index kernel = kernel_of(c, many_units);
+    const auto known = kernels.emplace(c.name.substr(0, name_end), kernel).first;
+    EXPECT_EQ(known->second, kernel) << c.name;
+    ++of_form[(many_units ? "many units of" : "") + c.name.substr(name_end)];
+    // Which way x comes is told by these alone.
+    EXPECT_EQ(!c.gate_up && c.k % kChunkCols == 0, c.name.find("whole chunks") < c.name.size());
+  };
+  for (const ExpertGemmCase& c : testing::small_expert_gemm_cases(true)) add(c, false);
+  for (const ExpertGemmCase& c : testing::many_unit_expert_gemm_cases()) add(c, true);
+  std::map<std::type_index, int> distinct;
+  for (const auto& [name, kernel] : kernels) ++distinct[kernel];
+  EXPECT_EQ(distinct.size(), 5u);
+  EXPECT_EQ(kernels.size(), 5u);
+  // Two formats of weights times three ways times two or three outputs; three ways with many units.
+  EXPECT_EQ(of_form.size(), 2u * (3 + 2 + 2) + 3);
+  for (const auto& [form, cases] : of_form) EXPECT_EQ(cases, 5) << form;
+}
+
 // The last row of the largest x gives the same bits as in a small one; one row more is refused.
 TEST_F(ExpertGemmSizeTest, XOfFourGib) {
   ExpertGemmCase c;
@@ -180,6 +233,66 @@ TEST_F(ExpertGemmSizeTest, OutputsPast2To31Elements) {
   }
   backend().synchronize({});
   EXPECT_EQ(got, want.data);
+}
+
+constexpr std::int64_t kMostTokens = 65536;
+constexpr std::int64_t kMostRows = 6 * kMostTokens;
+
+// gate_up in both formats of the output and down with both ways of its rows.
+std::vector<ExpertGemmCase> most_token_cases() {
+  std::vector<ExpertGemmCase> cases;
+  ExpertGemmCase c;
+  c.tokens = kMostTokens;
+  c.k = 64;
+  c.n = 48;
+  for (const testing::MatrixSpec& out : {testing::bf16_spec(), testing::nvfp4_spec(true)}) {
+    c.name = "gate_up out " + out.name;
+    c.out_spec = out;
+    cases.push_back(c);
+  }
+  c.gate_up = false;
+  c.out_spec = testing::bf16_spec();
+  c.weight_spec = testing::mxfp4_spec();
+  for (const std::int64_t k : {64, 96}) {
+    c.name = "down of " + std::to_string(k);
+    c.k = k;
+    cases.push_back(c);
+  }
+  return cases;
+}
+
+// No token, 65,536 tokens of six experts each, and as many rows of which none is in use: their
+// outputs stay as they were.
+TEST_F(ExpertGemmSizeTest, NoTokensAnd65536OnManyExperts) {
+  constexpr int kExperts = 256;
+  struct Rows {
+    const char* name;
+    RowCounts expert_rows;
+    std::int64_t spare_rows;
+  };
+  RowCounts ascending, on_one(kExperts, 0);
+  for (int e = 0; e < kExperts; ++e) ascending.push_back(6 + 12 * e);
+  on_one[100] = kMostRows;
+  const RowCounts none(kExperts, 0);
+  const Rows kinds[] = {{"6 to 3,066 rows each", ascending, 0},
+                        {"all on one", on_one, 0},
+                        {"none", none, 0},
+                        {"none of many", none, kMostRows}};
+  for (ExpertGemmCase c : most_token_cases()) {
+    std::shared_ptr<testing::DeviceExperts> experts;
+    for (const Rows& kind : kinds) {
+      SCOPED_TRACE(c.name + ", " + kind.name);
+      c.expert_rows = kind.expert_rows;
+      c.spare_rows = kind.spare_rows;
+      ASSERT_TRUE(c.rows() == 0 || c.rows() == kMostRows);
+      const ExpertGemmInputs in(c);
+      if (!experts) {
+        experts = std::make_shared<testing::DeviceExperts>(backend(), in.weights, in.up);
+      }
+      testing::expect_follows_formula(c, in, DeviceExpertGemm(backend(), c, in, experts).run(),
+                                      {97, 1});
+    }
+  }
 }
 
 }  // namespace

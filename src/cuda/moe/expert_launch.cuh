@@ -110,21 +110,10 @@ void launch_shape(const char* name, const ExpertGemmArgs& args, cudaStream_t str
 
 template <template <class> class Epilogue, int kQuantBlock>
 void launch_for_rows(const char* name, const ExpertGemmArgs& args, cudaStream_t stream) {
-  // Rows of an expert if all have the same number. docs/kernels/moe.md has the measurements.
-  const std::int64_t rows = args.out.rows / args.num_experts;
-  // What SharedTokens' stages leave of shared memory has room for the offsets of 512 experts.
-  const bool shared = args.out.rows >= 128 && args.num_experts <= 512;
-  if (rows <= 6 && !shared) {
-    launch_shape<FewTokens, kQuantBlock, Epilogue<FewTokens>>(name, args, stream);
-  } else if (rows <= 6) {
-    launch_shape<SharedTokens, kQuantBlock, Epilogue<SharedTokens>>(name, args, stream);
-  } else if (rows <= 40) {
-    launch_shape<SomeTokens, kQuantBlock, Epilogue<SomeTokens>>(name, args, stream);
-  } else if (rows <= 116 || rows > 150) {
-    launch_shape<ManyTokens, kQuantBlock, Epilogue<ManyTokens>>(name, args, stream);
-  } else {
-    launch_shape<WideTokens, kQuantBlock, Epilogue<WideTokens>>(name, args, stream);
-  }
+  with_shape_for(args.out.rows, args.num_experts, [&](auto shape) {
+    using Shape = decltype(shape);
+    launch_shape<Shape, kQuantBlock, Epilogue<Shape>>(name, args, stream);
+  });
 }
 
 template <template <class> class Epilogue>

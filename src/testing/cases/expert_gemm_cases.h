@@ -26,12 +26,13 @@ using RowCounts = std::vector<std::int64_t>;
 struct ExpertGemmCase {
   std::string name;
   RowCounts expert_rows = {3, 0, 5, 1};
-  std::int64_t k = 176;    // hidden of gate_up, inter of down
-  std::int64_t n = 144;    // inter of gate_up, hidden of down
-  bool gate_up = true;     // false: down, which has neither row_tokens, row weights nor a limit
-  bool by_token = true;    // row_tokens
-  bool weighted = true;    // row_weights
-  float swiglu_limit = 1;  // gates and ups have deviation 1 and 1.5
+  std::int64_t k = 176;     // hidden of gate_up, inter of down
+  std::int64_t n = 144;     // inter of gate_up, hidden of down
+  bool gate_up = true;      // false: down, which has neither row_tokens, row weights nor a limit
+  bool by_token = true;     // row_tokens
+  std::int64_t tokens = 0;  // that rows are of, by token; 0: half as many as there are rows
+  bool weighted = true;     // row_weights
+  float swiglu_limit = 1;   // gates and ups have deviation 1 and 1.5
   std::int64_t spare_rows = 0;  // behind expert_offsets[num_experts]
   MatrixSpec weight_spec = nvfp4_spec();
   MatrixSpec x_spec = bf16_spec().padded(8);  // rows 16-byte aligned
@@ -200,9 +201,10 @@ struct ExpertGemmInputs {
       expert_offsets.push_back(expert_offsets.back() + static_cast<std::int32_t>(rows));
     }
     const bool by_token = c.gate_up && c.by_token;
-    // Of the tokens, the last is nobody's.
-    const std::int64_t sources = by_token ? c.active_rows() / 2 + 2 : c.rows();
-    const std::int64_t used = by_token ? sources - 1 : c.active_rows();
+    // Behind the tokens comes one that is nobody's.
+    const std::int64_t tokens = c.tokens > 0 ? c.tokens : c.active_rows() / 2 + 1;
+    const std::int64_t sources = by_token ? tokens + 1 : c.rows();
+    const std::int64_t used = by_token ? tokens : c.active_rows();
     std::vector<float> values = normal_values(6, used * c.k);
     values.resize(static_cast<std::size_t>(sources * c.k), std::nanf(""));
     x = HostMatrix(c.x_spec, sources, c.k, values);
