@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "checkpoint/bind.h"
 #include "checkpoint/foldable.h"
@@ -24,7 +25,7 @@ constexpr std::chrono::milliseconds kQuietScan{500};
 
 struct InspectArguments {
   ModelArguments model;
-  bool json = false;
+  bool json = false, no_scales = false;
 };
 
 struct CacheSizes {
@@ -196,7 +197,8 @@ nlohmann::ordered_json config_json(const ModelConfig& c) {
           {"has_dspark", c.has_dspark}};
 }
 
-nlohmann::ordered_json report_json(const ModelWeights& weights, const FoldReport& folds) {
+nlohmann::ordered_json report_json(const ModelWeights& weights,
+                                   const std::optional<FoldReport>& folds) {
   using Json = nlohmann::ordered_json;
   const BindReport& report = weights.report;
   Json layers = Json::array(), formats = Json::array(), unused = Json::array();
@@ -226,7 +228,7 @@ nlohmann::ordered_json report_json(const ModelWeights& weights, const FoldReport
   json["notes"] = report.notes;
   json["cache"] = {{"bytes_per_token", cache.bytes_per_token},
                    {"session_bytes", cache.session_bytes}};
-  json["fp8"] = fold_json(folds);
+  if (folds) json["fp8"] = fold_json(*folds);
   return json;
 }
 
@@ -243,7 +245,8 @@ void run_inspect(const InspectArguments& args) {
   const InterruptGuard guard;
   const std::shared_ptr<const ModelWeights> weights =
       load_checkpoint(args.model.model_dir, {.with_draft = true, .progress = load_progress_bar()});
-  const FoldReport folds = scan_with_bar(*weights);
+  std::optional<FoldReport> folds;
+  if (!args.no_scales) folds = scan_with_bar(*weights);
   if (args.json) {
     write_stdout(report_json(*weights, folds).dump() + "\n");
     return;
@@ -251,7 +254,7 @@ void run_inspect(const InspectArguments& args) {
   std::string out = config_text(weights->config);
   out += "\n" + layer_text(weights->report);
   out += "\n" + format_text(weights->report);
-  out += "\n" + fold_text(folds);
+  if (folds) out += "\n" + fold_text(*folds);
   out += "\n" + unused_text(weights->report);
   for (const std::string& note : weights->report.notes) out += "note: " + printable(note) + "\n";
   write_stdout(out);
@@ -265,14 +268,20 @@ void add_inspect_command(CLI::App& app) {
   const auto args = std::make_shared<InspectArguments>();
   args->model.add_model_dir(*command);
   command->add_flag("--json", args->json, "one JSON object, with every unused tensor");
+  command->add_flag("--no-scales", args->no_scales,
+                    "leave out what is exact in FP8, for which all block scales are read: 9 GB of "
+                    "V4-Flash");
   command->footer(
       "Checks names, formats and shapes of all tensors against the config, as loading does. Of "
       "the\n"
       "large weights only the block scales of 4-bit matrices are read, to tell which are exact in\n"
-      "FP8: all scales of a matrix are powers of two whose exponents span at most 14 steps. No\n"
-      "tokenizer is needed. Cache sizes are those of the default options.\n"
+      "FP8: all scales of a matrix are powers of two whose exponents span at most 14 steps. With\n"
+      "--no-scales only headers and small tensors are. No tokenizer is needed. Cache sizes are "
+      "those\n"
+      "of the default options.\n"
       "Examples:\n"
       "  dsv4 inspect models/nano\n"
+      "  dsv4 inspect DeepSeek-V4-Flash --no-scales\n"
       "  dsv4 inspect models/nano --json | jq .formats");
   command->callback([args] { run_inspect(*args); });
 }

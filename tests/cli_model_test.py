@@ -128,6 +128,17 @@ class Inspect(CliTest):
         self.assertEqual(len(fp8["matrices"]), 72 + 18)
         self.assertEqual(sum(not matrix["exact_in_fp8"] for matrix in fp8["matrices"]), 72)
 
+    def test_without_scales_nothing_is_said_of_fp8(self):
+        whole = self.expect_done(run("inspect", NANO))
+        text = self.expect_done(run("inspect", NANO, "--no-scales"))
+        self.assertNotIn("in FP8", text)
+        for part in whole.split("\n\n"):
+            self.assertEqual(part in text, "in FP8" not in part, part)
+        reply = json.loads(self.expect_done(run("inspect", NANO, "--no-scales", "--json")))
+        with_scales = json.loads(self.expect_done(run("inspect", NANO, "--json")))
+        del with_scales["fp8"]
+        self.assertEqual(reply, with_scales)
+
     def test_one_scale_that_is_nan_needs_bf16(self):
         model = self.copy_of_nano()
         set_byte(model / "model.safetensors", "layers.1.ffn.experts.2.w3.scale", 7, 0xFF)
