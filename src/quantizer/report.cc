@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <vector>
+
+#include "quantizer/counted.h"
 
 namespace dsv4 {
 namespace {
@@ -40,40 +41,57 @@ std::string error_text(double relative_error) {
   return relative_error == 0 ? "0" : fmt::format("{:#.3g}", relative_error);
 }
 
-constexpr std::size_t kNumColumns = 10;
-using TableRow = std::array<std::string, kNumColumns>;
+using TableRow = std::vector<std::string>;
+
+std::string source_names(const ReportEntry& entry) {
+  std::string names;
+  for (const Format format : entry.sources) {
+    if (!names.empty()) names += '+';
+    names += to_string(format);
+  }
+  return names;
+}
 
 TableRow table_row(std::string_view name, const ReportEntry& entry) {
-  std::string sources;
-  for (const Format format : entry.sources) {
-    if (!sources.empty()) sources += '+';
-    sources += to_string(format);
-  }
   const ErrorTally& tally = entry.tally;
   return {std::string(name),
-          sources,
+          source_names(entry),
           fmt::format("{}", entry.matrices),
           percent_text(tally.exact_share()),
           error_text(tally.relative_error()),
           cosine_text(tally.cosine()),
           error_text(tally.worst.relative_error),
-          fmt::format("{}", tally.reencoded_blocks),
-          fmt::format("{}", tally.zeroed_blocks),
-          fmt::format("{}", tally.saturated_values)};
+          fmt::format("{}", tally.reencoded_blocks)};
 }
 
-// Names to the left, numbers to the right.
-std::string print_table(const std::vector<TableRow>& rows) {
-  std::array<std::size_t, kNumColumns> widths{};
+// What few models have, so that it has a table of its own.
+TableRow limits_row(std::string_view name, const ReportEntry& entry) {
+  const ErrorTally& tally = entry.tally;
+  TableRow row{std::string(name)};
+  for (const std::int64_t count : {tally.scales_too_large, tally.scales_too_small,
+                                   tally.zeroed_blocks, tally.saturated_values}) {
+    row.push_back(fmt::format("{}", count));
+  }
+  return row;
+}
+
+bool reached_limits(const ErrorTally& tally) {
+  return tally.scales_too_large > 0 || tally.scales_too_small > 0 || tally.zeroed_blocks > 0 ||
+         tally.saturated_values > 0;
+}
+
+// Names, in the first columns, to the left, numbers to the right.
+std::string print_table(const std::vector<TableRow>& rows, std::size_t num_names) {
+  std::vector<std::size_t> widths(rows[0].size());
   for (const TableRow& row : rows) {
-    for (std::size_t i = 0; i < kNumColumns; ++i) widths[i] = std::max(widths[i], row[i].size());
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   }
   std::string text;
   for (const TableRow& row : rows) {
-    for (std::size_t i = 0; i < kNumColumns; ++i) {
-      text += i < 2 ? fmt::format("{:<{}}", row[i], widths[i])
-                    : fmt::format("{:>{}}", row[i], widths[i]);
-      text += i + 1 < kNumColumns ? "  " : "\n";
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      text += i < num_names ? fmt::format("{:<{}}", row[i], widths[i])
+                            : fmt::format("{:>{}}", row[i], widths[i]);
+      text += i + 1 < row.size() ? "  " : "\n";
     }
   }
   return text;
@@ -84,22 +102,32 @@ std::string sentences(const ErrorTally& tally) {
   if (tally.lossless()) {
     text += "Nothing was lost: every value decodes to the bits of its source.\n";
   }
+  if (!reached_limits(tally)) {
+    text += "No scale was out of range, no block became zero, no value was cut off.\n";
+  }
   if (tally.cast_blocks > 0) {
-    text += fmt::format("{} of {} blocks of 16 were cast: their codes are the source's.\n",
-                        tally.cast_blocks, tally.quant_blocks);
+    text += fmt::format("{} of {} of 16 were cast: their codes are the source's.\n",
+                        tally.cast_blocks, counted(tally.quant_blocks, "block", "blocks"));
   }
   if (tally.reencoded_blocks > 0) {
     text += fmt::format(
-        "{} blocks of FP4 sources were encoded again: their scales have no exact counterpart under "
-        "the new global scale.\n",
-        tally.reencoded_blocks);
+        "{} encoded again: no exact scale under the new global one.\n",
+        counted(tally.reencoded_blocks, "block of FP4 sources was", "blocks of FP4 sources were"));
+  }
+  if (tally.scales_too_small > 0) {
+    text += fmt::format("{} wanted a scale below E4M3's smallest.\n",
+                        counted(tally.scales_too_small, "block", "blocks"));
+  }
+  if (tally.scales_too_large > 0) {
+    text += fmt::format("{} wanted a scale above 448, E4M3's largest.\n",
+                        counted(tally.scales_too_large, "block", "blocks"));
   }
   if (tally.zeroed_blocks > 0) {
-    text += fmt::format("{} blocks became zero: beside the largest value they are too small.\n",
-                        tally.zeroed_blocks);
+    text += fmt::format("{} became zero.\n", counted(tally.zeroed_blocks, "block", "blocks"));
   }
   if (tally.saturated_values > 0) {
-    text += fmt::format("{} values were cut off at the largest code.\n", tally.saturated_values);
+    text += fmt::format("{} cut off at the largest code.\n",
+                        counted(tally.saturated_values, "value was", "values were"));
   }
   if (tally.worst.relative_error > 0) {
     text += fmt::format("Worst block: {}, row {}, block {}, relative error {}.\n",
@@ -157,14 +185,20 @@ Json to_json(const QuantizationReport& report) {
 }
 
 std::string report_table(const QuantizationReport& report) {
-  std::vector<TableRow> rows = {{"", "from", "matrices", "exact", "error", "cosine", "worst block",
-                                 "encoded again", "zeroed", "saturated"}};
+  std::vector<TableRow> rows = {
+      {"", "from", "matrices", "exact", "error", "cosine", "worst block", "encoded again"}};
+  std::vector<TableRow> limits = {
+      {"", "scales too large", "too small", "zeroed blocks", "values cut off"}};
   for (const MatrixKind kind : report.kinds()) {
-    rows.push_back(table_row(to_string(kind), report.total(kind)));
+    const ReportEntry entry = report.total(kind);
+    rows.push_back(table_row(to_string(kind), entry));
+    if (reached_limits(entry.tally)) limits.push_back(limits_row(to_string(kind), entry));
   }
   const ReportEntry total = report.total();
   if (rows.size() != 2) rows.push_back(table_row("total", total));
-  return print_table(rows) + sentences(total.tally);
+  std::string text = print_table(rows, 2);
+  if (limits.size() > 1) text += print_table(limits, 1);
+  return text + sentences(total.tally);
 }
 
 }  // namespace dsv4

@@ -48,8 +48,9 @@ class QuantizationReport {
 // the machine or the time, so that two runs give the same bytes. Callers add members of their own.
 nlohmann::ordered_json to_json(const QuantizationReport& report);
 
-// A line a kind, the total, then a sentence for whatever a user must know: that nothing was lost,
-// or the worst block, and blocks that were cast, encoded again or zeroed. Ends with a newline.
+// A line a kind, the total; a second table of the kinds that reached a limit, if there are any:
+// scales out of range, zeroed blocks, values cut off; then a sentence for whatever a user must
+// know. At most 100 columns wide up to billions. Ends with a newline.
 std::string report_table(const QuantizationReport& report);
 
 // Relative RMS error by layer, a line a kind, as a complete SVG document (report_plot.cc).

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <regex>
+#include <sstream>
 
 namespace dsv4 {
 namespace {
@@ -108,14 +109,19 @@ TEST(Report, TheTableNamesWhatWasLost) {
   odd.reencoded_blocks = 2;
   odd.zeroed_blocks = 3;
   odd.saturated_values = 4;
+  odd.scales_too_large = 5;
+  odd.scales_too_small = 6;
   odd.worst = {0.75, "layers.2.ffn.experts.1.w1", 30, 7};
   report.add(matrix(MatrixKind::kExpertGate, 2, Format::kMxfp4), odd);
   const std::string table = report_table(report);
   for (const char* part :
        {"expert gate  FP8+MXFP4", "head", "total", "1 of 13 blocks of 16 were cast",
         "2 blocks of FP4 sources were encoded again", "3 blocks became zero",
-        "4 values were cut off", "Worst block: layers.2.ffn.experts.1.w1, row 30, block 7",
-        "error 0.750"}) {
+        "4 values were cut off", "5 blocks wanted a scale above 448",
+        "6 blocks wanted a scale below E4M3's smallest",
+        "scales too large  too small  zeroed blocks  values cut off\n"
+        "expert gate                 5          6              3               4\n",
+        "Worst block: layers.2.ffn.experts.1.w1, row 30, block 7", "error 0.750"}) {
     EXPECT_THAT(table, HasSubstr(part));
   }
   // Columns are columns.
@@ -123,6 +129,42 @@ TEST(Report, TheTableNamesWhatWasLost) {
   for (std::size_t line = 0, begin = 0; line < 4; ++line, begin += width + 1) {
     EXPECT_EQ(table.find('\n', begin), begin + width);
   }
+}
+
+TEST(Report, TheTableSaysThatNoLimitWasReachedOnlyWhereItIsSo) {
+  const std::string sentence = "No scale was out of range, no block became zero, no value was cut";
+  EXPECT_THAT(report_table(example()), HasSubstr(sentence));
+  EXPECT_THAT(report_table(example()), Not(HasSubstr("zeroed")));
+  for (std::int64_t ErrorTally::*count :
+       {&ErrorTally::scales_too_large, &ErrorTally::scales_too_small, &ErrorTally::zeroed_blocks,
+        &ErrorTally::saturated_values}) {
+    QuantizationReport report = example();
+    ErrorTally one = tally(1);
+    one.*count = 1;
+    report.add(matrix(MatrixKind::kHead, -1, Format::kBf16), one);
+    const std::string table = report_table(report);
+    EXPECT_THAT(table, Not(HasSubstr(sentence)));
+    EXPECT_THAT(table, HasSubstr("zeroed blocks"));
+    EXPECT_THAT(table, Not(HasSubstr("1 blocks"))) << table;
+    EXPECT_THAT(table, Not(HasSubstr("1 values"))) << table;
+  }
+}
+
+// Of all kinds, in more than one format, with as many blocks as Pro has.
+TEST(Report, TheTablesFitIntoAHundredColumns) {
+  QuantizationReport report;
+  ErrorTally large = tally(4);
+  large.reencoded_blocks = large.zeroed_blocks = large.saturated_values = 100'000'000'000;
+  large.scales_too_large = large.scales_too_small = 100'000'000'000;
+  for (const MatrixKind kind :
+       {MatrixKind::kAttention, MatrixKind::kCompressor, MatrixKind::kExpertGate,
+        MatrixKind::kExpertUp, MatrixKind::kExpertDown, MatrixKind::kSharedExpert,
+        MatrixKind::kHead}) {
+    report.add(matrix(kind, 0, Format::kMxfp4), large);
+    report.add(matrix(kind, 0, Format::kBf16), large);
+  }
+  std::istringstream lines(report_table(report));
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
 }
 
 TEST(Report, OfNothing) {
