@@ -28,7 +28,7 @@ struct ErrorTally {
   double dot = 0;                 // sum of x * decoded
 
   std::int64_t quant_blocks = 0;      // of 16
-  std::int64_t cast_blocks = 0;       // codes of an FP4 source unchanged
+  std::int64_t cast_blocks = 0;       // codes of an FP4 source unchanged but for scales' signs
   std::int64_t reencoded_blocks = 0;  // of an FP4 source whose scale has no exact counterpart
   std::int64_t zeroed_blocks = 0;     // some value not zero, all codes zero
   std::int64_t saturated_values = 0;  // |x| > 7 * divisor: 6 would not be the nearest code

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <numeric>
 
 #include "numerics/e8m0.h"
 #include "quantizer/encoder_fixtures.h"
@@ -134,19 +135,61 @@ TEST(Fp4Cast, AllZeros) {
   }
 }
 
-// Every scale byte that is a number, negative ones and both zeros included.
+// Every scale byte that is a number and has no sign, zero included.
 TEST(Fp4Cast, Nvfp4UnderItsOwnGlobalScaleKeepsItsBytes) {
-  Fp4Matrix source(kNv, 254, 16);
+  Fp4Matrix source(kNv, 127, 16);
   source.fill_codes();
   source.global_scale = 3.7e-5f;
-  std::size_t next = 0;
-  for (int code = 0; code < 256; ++code) {
-    if ((code & 0x7F) != 0x7F) source.scales[next++] = static_cast<std::uint8_t>(code);
-  }
+  std::iota(source.scales.begin(), source.scales.end(), std::uint8_t{0});
   const EncodedMatrix encoded = encode_one(source.view());
   expect_cast(source, encoded);
   EXPECT_EQ(encoded.matrix.scales, source.scales);
   EXPECT_EQ(encoded.matrix.global_scale, 3.7e-5f);
+}
+
+// Engines that read scales as unsigned would take -1 for 256 or NaN. Codes are all sixteen, so that
+// zeros of both signs are there; between negative scales stand others.
+TEST(Fp4Cast, NegativeScalesGiveTheirSignToTheCodes) {
+  Fp4Matrix source(kNv, 127, 32);
+  source.fill_codes();
+  source.global_scale = 3.7e-5f;
+  for (std::size_t row = 0; row < 127; ++row) {
+    source.scales[2 * row] = static_cast<std::uint8_t>(0x80 + row);
+    source.scales[2 * row + 1] = static_cast<std::uint8_t>(row);
+  }
+  source.set_block_codes(5, 0, 0);
+  source.set_block_codes(6, 0, 8);
+  const EncodedMatrix encoded = encode_one(source.view());
+  EXPECT_EQ(count_exact(source.view(), encoded.matrix.view()), 127 * 32);
+  for (std::size_t i = 0; i < source.scales.size(); ++i) {
+    EXPECT_EQ(encoded.matrix.scales[i], source.scales[i] & 0x7F);
+  }
+  for (std::size_t i = 0; i < source.codes.size(); ++i) {
+    const bool is_negative = i / kNvfp4BlockBytes % 2 == 0;
+    EXPECT_EQ(encoded.matrix.codes[i], source.codes[i] ^ (is_negative ? 0x88 : 0));
+  }
+  ErrorTally plain = plain_tally("m", source.view(), encoded);
+  plain.cast_blocks = plain.quant_blocks;
+  expect_same_figures(encoded.tally, plain);
+  EXPECT_TRUE(encoded.tally.lossless());
+}
+
+TEST(Fp4Cast, NegativeScalesThatLeaveE4m3AreEncodedAgain) {
+  Fp4Matrix gate(kNv, 1, 64), up(kNv, 1, 64);
+  gate.fill_codes();
+  up.fill_codes();
+  gate.global_scale = 1.0f;
+  up.global_scale = 0x1p-4f;
+  for (const std::int64_t block : {0, 1, 2, 3}) up.scale(0, block) = 0x80 | encode_e4m3(0x1p-2f);
+  up.scale(0, 1) = 0x80 | encode_e4m3(3 * 0x1p-6f);  // 3 * 2^-10 is no E4M3 number
+  up.scale(0, 2) = 0x80;                             // -0
+  const auto encoded = encode_group({{named("gate", gate.view()), named("up", up.view())}});
+  const EncodedMatrix& result = encoded[1];
+  EXPECT_EQ(result.tally.cast_blocks, 3);
+  EXPECT_EQ(result.tally.reencoded_blocks, 1);
+  for (const std::uint8_t scale : result.matrix.scales) EXPECT_LT(scale, 0x80);
+  expect_same_figures(result.tally, plain_tally("up", up.view(), result));
+  EXPECT_LT(result.tally.relative_error(), 0.2);
 }
 
 TEST(Fp4Cast, Nvfp4MembersAPowerOfTwoApart) {

@@ -45,6 +45,8 @@ inline constexpr std::int64_t kEncoderChunkValues = std::int64_t{1} << 20;
 //                   MXFP4: g = 2^(k_max - 8), k_max over the blocks with a nonzero code in all
 //                   members. NVFP4: the largest g of the members.
 //                   A block is cast, its codes unchanged, where multiplier / g is an E4M3 number.
+//                   Block scales come out without a sign, since engines take them for unsigned: a
+//                   negative multiplier gives its sign to the codes, zeros included.
 //                   A block without a nonzero code is always cast: its scale is the nearest to
 //                   multiplier / g that there is (of MXFP4: the nearest power of two), which keeps
 //                   every -0. Any other block is encoded again from its decoded values, its

@@ -10,6 +10,7 @@
 #include "checkpoint/tensor_table.h"
 #include "numerics/nvfp4.h"
 #include "quantizer/module_choice.h"
+#include "quantizer/plan_notes.h"
 #include "quantizer/stored_scale.h"
 
 namespace dsv4 {
@@ -67,7 +68,7 @@ class Planner {
     }
     find_kept_nvfp4();
     settle_input_scales();
-    note_split_layers(matrices, chosen);
+    add_note(split_layers_note(matrices, chosen, weights_.layers.size()));
     add_shards();
     add_formats(matrices);
     by_name_.clear();
@@ -75,7 +76,7 @@ class Planner {
   }
 
  private:
-  enum class Role : std::uint8_t { kCopy, kCodes, kKeptCodes, kDropped };
+  enum class Role : std::uint8_t { kCopy, kCodes, kKeptCodes, kKeptScales, kDropped };
   struct Use {
     Role role = Role::kCopy;
     int output = -1;  // of outputs_
@@ -151,7 +152,9 @@ class Planner {
         const std::string matrix(matrix_of(entry.official, names.codes));
         if (matrix.empty()) continue;
         const auto global_scale = find(matrix, names.global_scale);
-        if (!global_scale || !find(matrix, names.block_scales)) continue;
+        const auto block_scales = find(matrix, names.block_scales);
+        if (!global_scale || !block_scales) continue;
+        uses_[block_scales->info] = {Role::kKeptScales};
         add_kept(matrix, layout, entry.tensor, *global_scale);
       }
     }
@@ -192,55 +195,16 @@ class Planner {
     require(experts > 0 || !options_.calibrated_input_scale, ErrorCode::kBadRequest,
             "the calibration is of no use: no routed expert comes out in NVFP4; choose experts in "
             "--modules, or leave out --calibrate");
-    note_missing(others_without);
+    add_note(other_input_scale_note(others_without));
+    add_note(input_scale_note(experts, with_scale, options_.layout));
     if (with_scale == experts) return;
     for (Nvfp4Output& output : outputs_) {
       if (output.takes_expert_inputs) output.input_scale.reset();
     }
-    plan_.notes.push_back(
-        with_scale == 0
-            ? fmt::format(
-                  "The experts have no input scales: the files say that activations are {}. "
-                  "Engines that want static scales need a calibration (--calibrate).",
-                  options_.layout == Nvfp4Layout::kModelOpt ? "scaled dynamically"
-                                                            : "not quantised")
-            : fmt::format("Only {} of {} NVFP4 expert matrices have an input scale in the source, "
-                          "so none is written; a calibration (--calibrate) gives all of them one.",
-                          with_scale, experts));
   }
 
-  void note_missing(std::int64_t others) {
-    if (others == 0) return;
-    plan_.notes.push_back(
-        fmt::format("{} NVFP4 matrices beside the routed experts have no input scale, and "
-                    "calibration measures the experts only: an engine must take their inputs as "
-                    "they are or scale them dynamically.",
-                    others));
-  }
-
-  // dsv4 runs them; engines that fuse a layer's experts do not.
-  void note_split_layers(const std::vector<NamedMatrix>& matrices,
-                         const std::vector<bool>& chosen) {
-    std::vector<std::int64_t> nvfp4(weights_.layers.size()), all(weights_.layers.size());
-    for (std::size_t i = 0; i < matrices.size(); ++i) {
-      if (!is_expert(matrices[i].kind) || matrices[i].is_draft) continue;
-      const auto layer = static_cast<std::size_t>(matrices[i].layer);
-      ++all[layer];
-      nvfp4[layer] += chosen[i] || matrices[i].view.format == Format::kNvfp4;
-    }
-    std::int64_t split = 0;
-    std::size_t first = 0;
-    for (std::size_t layer = all.size(); layer-- > 0;) {
-      if (nvfp4[layer] == 0 || nvfp4[layer] == all[layer]) continue;
-      ++split;
-      first = layer;
-    }
-    if (split == 0) return;
-    plan_.notes.push_back(fmt::format(
-        "Only some of the routed experts' matrices are NVFP4 in {} of {} layers, layers.{} for "
-        "one. "
-        "Other engines take all of a layer's experts in one format; --modules experts gives that.",
-        split, all.size(), first));
+  void add_note(std::string note) {
+    if (!note.empty()) plan_.notes.push_back(std::move(note));
   }
 
   // ---- shards
@@ -324,6 +288,7 @@ class Planner {
     copy.declaration = {std::string(entry.official), entry.tensor.info->dtype,
                         entry.tensor.info->shape};
     copy.stored = entry.tensor;
+    copy.is_nvfp4_scales = use.role == Role::kKeptScales;
     if (use.role != Role::kKeptCodes) return;
     copy.declaration.name =
         sibling_name(outputs_[static_cast<std::size_t>(use.output)].name, target_.codes);

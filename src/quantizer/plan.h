@@ -36,6 +36,7 @@ struct PlannedTensor {
   TensorDeclaration declaration;
   Bytes bytes = Bytes::kCopy;
   StoredTensor stored;
+  bool is_nvfp4_scales = false;  // of kCopy: block scales, none of which may be negative
   int matrix = -1;
   float scalar = 0;
 };

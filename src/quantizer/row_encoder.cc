@@ -21,6 +21,8 @@ constexpr float kLookAtAll = -1;              // as a guard
 constexpr float kSmallestPlainGlobalScale = 0x1p-117f;
 constexpr std::uint8_t kSmallestScale = 1;     // 2^-9
 constexpr std::uint8_t kMagnitudeBits = 0x77;  // all 0 in codes +0 and -0
+constexpr std::uint8_t kCodeSigns = 0x88;      // of two codes
+constexpr std::uint8_t kScaleSign = 0x80;      // of E4M3
 
 void note_worst(const BlockErrors& errors, std::int64_t quant_block, ErrorTally& row) {
   const double relative_error = std::sqrt(errors.error_squares / errors.source_squares);
@@ -113,7 +115,8 @@ Fp4Caster::Fp4Caster(const MatrixView& matrix, float new_global_scale, const Err
   const bool is_mxfp4 = matrix.format == Format::kMxfp4;
   const double source_scale = is_mxfp4 ? 1.0 : static_cast<double>(*matrix.global_scales);
   for (std::size_t code = 0; code < is_exact_.size(); ++code) {
-    const auto byte = static_cast<std::uint8_t>(code);
+    // Engines take block scales for unsigned, so a negative one gives its sign to its codes.
+    const auto byte = static_cast<std::uint8_t>(is_mxfp4 ? code : code & ~kScaleSign);
     const double multiplier =
         (is_mxfp4 ? decode_e8m0(byte) : decode_e4m3(byte)) * source_scale;  // exact in FP64
     double ratio = multiplier / global_scale;
@@ -121,22 +124,24 @@ Fp4Caster::Fp4Caster(const MatrixView& matrix, float new_global_scale, const Err
     if (is_mxfp4) ratio = std::min(ratio, 0x1p8);
     nearest_scales_[code] = encode_e4m3(static_cast<float>(ratio));
     is_exact_[code] = decode_e4m3(nearest_scales_[code]) * global_scale == multiplier;
+    flips_codes_[code] = byte != code;
+    keeps_codes_[code] = is_exact_[code] && !flips_codes_[code];
     code_weights_[code] = multiplier * multiplier / 4;
   }
 }
 
 // Block scales and weights of a row whose scales cover kBlocksPerScale blocks each. Returns whether
-// all of its blocks can be cast.
+// all of its blocks can be cast with the codes that they have.
 template <int kBlocksPerScale>
 bool Fp4Caster::apply_rules(const std::uint8_t* scales, std::int64_t num_blocks,
                             std::uint8_t* block_scales, double* weights) const {
-  bool all_exact = true;
+  bool all_keep = true;
   std::int64_t b = 0;
   for (; b + kBlocksPerScale <= num_blocks; b += kBlocksPerScale) {
     const std::uint8_t scale = scales[b / kBlocksPerScale];
     const std::uint8_t nearest = nearest_scales_[scale];  // before bytes are stored: they may alias
     const double weight = code_weights_[scale];
-    all_exact &= is_exact_[scale];
+    all_keep &= keeps_codes_[scale];
     for (int i = 0; i < kBlocksPerScale; ++i) {
       block_scales[b + i] = nearest;
       weights[b + i] = weight;
@@ -144,11 +149,11 @@ bool Fp4Caster::apply_rules(const std::uint8_t* scales, std::int64_t num_blocks,
   }
   if (b < num_blocks) {  // half an MXFP4 block
     const std::uint8_t scale = scales[b / kBlocksPerScale];
-    all_exact &= is_exact_[scale];
+    all_keep &= keeps_codes_[scale];
     block_scales[b] = nearest_scales_[scale];
     weights[b] = code_weights_[scale];
   }
-  return all_exact;
+  return all_keep;
 }
 
 void Fp4Caster::cast_row(std::int64_t row_idx, std::uint8_t* codes, std::uint8_t* block_scales,
@@ -161,21 +166,24 @@ void Fp4Caster::cast_row(std::int64_t row_idx, std::uint8_t* codes, std::uint8_t
       static_cast<const std::uint8_t*>(matrix_.block_scales) + row_idx * matrix_.scale_stride;
   std::memcpy(codes, source, static_cast<std::size_t>(matrix_.cols / 2));
   double* const weights = scratch.weights.data();
-  const bool all_exact = blocks_per_scale == 2
-                             ? apply_rules<2>(scales, num_blocks, block_scales, weights)
-                             : apply_rules<1>(scales, num_blocks, block_scales, weights);
+  const bool all_keep = blocks_per_scale == 2
+                            ? apply_rules<2>(scales, num_blocks, block_scales, weights)
+                            : apply_rules<1>(scales, num_blocks, block_scales, weights);
   std::int64_t num_cast = num_blocks;
   const bool is_rounded = meter_.global_scale() != global_scale_;  // by the file
-  if (!all_exact || is_rounded) {
+  if (!all_keep || is_rounded) {
     for (std::int64_t b = 0; b < num_blocks; ++b) {
-      const std::uint8_t* block_codes = source + b * kNvfp4BlockBytes;
-      if (is_exact_[scales[b / blocks_per_scale]] ||
-          !has_nonzero_code(block_codes, kNvfp4BlockBytes)) {
+      std::uint8_t* const block_codes = codes + b * kNvfp4BlockBytes;
+      const std::uint8_t scale = scales[b / blocks_per_scale];
+      if (flips_codes_[scale]) {
+        for (int i = 0; i < kNvfp4BlockBytes; ++i) block_codes[i] ^= kCodeSigns;
+      }
+      if (is_exact_[scale] || !has_nonzero_code(block_codes, kNvfp4BlockBytes)) {
         if (!is_rounded) continue;
         measure_block(row_idx, b, block_codes, block_scales[b], row);
         ++row.cast_blocks;
       } else {
-        encode_block(row_idx, b, codes + b * kNvfp4BlockBytes, block_scales[b], row);
+        encode_block(row_idx, b, block_codes, block_scales[b], row);
       }
       weights[b] = 0;
       --num_cast;

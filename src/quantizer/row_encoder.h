@@ -76,6 +76,8 @@ class Fp4Caster {
   // look-ups are most of a cast's time.
   std::array<std::uint8_t, 256> nearest_scales_;
   std::array<bool, 256> is_exact_;        // nearest scale * global scale is the block's multiplier
+  std::array<bool, 256> flips_codes_;     // but for its sign, which the codes take
+  std::array<bool, 256> keeps_codes_;     // exact, and without a sign
   std::array<double, 256> code_weights_;  // of (2 code)^2: the square of half the multiplier
 };
 

@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "base/error.h"
 #include "numerics/nvfp4.h"
 #include "quantizer/stored_scale.h"
 
@@ -16,6 +17,18 @@ constexpr std::int64_t kReadAheadBytes = std::int64_t{32} << 20;
 
 std::int64_t row_bytes(const PlannedMatrix& planned) {
   return data_bytes(planned.matrix.view.format, planned.matrix.view.cols);
+}
+
+// Block scales of a matrix that is not encoded; one that is loses its negative scales there.
+void require_positive(const std::string& name, std::int64_t begin,
+                      std::span<const std::byte> scales) {
+  constexpr std::byte kSign{0x80};
+  const auto bad = std::find_if(scales.begin(), scales.end(),
+                                [](std::byte scale) { return (scale & kSign) != std::byte{0}; });
+  require(bad == scales.end(), ErrorCode::kBadCheckpoint,
+          "{}: block scale {} is negative, and would be copied as it is, but many engines take "
+          "scales for unsigned; --modules with this matrix would move the sign to its codes",
+          name, begin + (bad - scales.begin()));
 }
 
 }  // namespace
@@ -86,6 +99,7 @@ void ShardRun::copy(const PlannedTensor& tensor) {
     const std::int64_t count = std::min(budget_.copy_bytes, size - begin);
     std::vector<std::byte> piece = writer_->buffer(count);
     std::memcpy(piece.data(), tensor.stored.bytes.data() + begin, piece.size());
+    if (tensor.is_nvfp4_scales) require_positive(tensor.declaration.name, begin, piece);
     store_.release(tensor.stored, begin, count);
     writer_->append(tensor.declaration.name, std::move(piece));
     (*advance_)(count);
