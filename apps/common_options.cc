@@ -194,6 +194,13 @@ CLI::Validator whole_number(std::uint64_t low, std::uint64_t high) {
   return {refusal, ""};
 }
 
+CLI::Validator not_empty() {
+  const auto refusal = [](const std::string& text) -> std::string {
+    return text.empty() ? "the name is empty; name a file, or leave the option out" : "";
+  };
+  return {refusal, ""};
+}
+
 void check_sampling(const SamplingRow& row) {
   try {
     check(row);

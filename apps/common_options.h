@@ -48,6 +48,10 @@ void print_precision_note(std::string_view note);
 // as eight, 0x3 as three, -1 as 2^64 - 1, and what is too large as the largest.
 CLI::Validator whole_number(std::uint64_t low, std::uint64_t high);
 
+// Takes any text but the empty one, as which an unset variable of a shell comes: '' would read as
+// if the option had not been given.
+CLI::Validator not_empty();
+
 // Throws CLI::ValidationError for sampling options out of range.
 void check_sampling(const SamplingRow& row);
 // For draws that are to differ from run to run: 32 bits, short enough to be typed again.

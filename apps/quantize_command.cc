@@ -17,6 +17,7 @@
 #include "console.h"
 #include "io/atomic_file.h"
 #include "quantize_measures.h"
+#include "quantizer/journal.h"
 #include "quantizer/output_directory.h"
 #include "quantizer/quantize.h"
 
@@ -72,31 +73,40 @@ std::string duration_text(double seconds) {
   return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
 }
 
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
 std::string rate_text(std::int64_t bytes, double seconds) {
   return format_bytes(static_cast<std::int64_t>(static_cast<double>(bytes) / seconds)) + "/s";
 }
 
+// How long shards were made and verified, without what is measured before and after.
+struct ConversionTime {
+  std::optional<Clock::time_point> begin, end;
+
+  double seconds() const {
+    return begin ? std::chrono::duration<double>(*end - *begin).count() : 0;
+  }
+};
+
 // The bar, with the rate so far and the time left. What a run before has done costs other time than
 // what is encoded now, so each of the two has its own clock.
-std::function<void(const QuantizeProgress&)> progress_bar() {
+std::function<void(const QuantizeProgress&)> progress_bar(ConversionTime& time) {
   constexpr double kShownFrom = 0.5;
   struct Bar {
-    ProgressBar bar{"quantising", "MB"};
+    std::optional<ProgressBar> bar;
+    bool has_ended = false;
     std::optional<Clock::time_point> begin;
     std::int64_t resumed = 0;
   };
   const auto shown = std::make_shared<Bar>();
-  return [shown](const QuantizeProgress& progress) {
+  return [shown, &time](const QuantizeProgress& progress) {
     InterruptGuard::check();
+    time.end = Clock::now();
+    if (!time.begin) time.begin = time.end;
     if (!shown->begin || shown->resumed != progress.resumed) {
-      shown->begin = Clock::now();
+      shown->begin = time.end;
       shown->resumed = progress.resumed;
     }
-    const double seconds = seconds_since(*shown->begin);
+    if (shown->has_ended) return;
+    const double seconds = std::chrono::duration<double>(*time.end - *shown->begin).count();
     const std::int64_t made = progress.done - progress.resumed;
     std::string note;
     if (made > 0 && seconds > kShownFrom) {
@@ -105,10 +115,14 @@ std::function<void(const QuantizeProgress&)> progress_bar() {
       note = fmt::format("{}, {} left", rate_text(made, seconds), duration_text(left));
     }
     constexpr std::int64_t kMb = 1'000'000;
-    shown->bar.update(progress.done / kMb, std::max<std::int64_t>(progress.total / kMb, 1), note);
+    if (!shown->bar) shown->bar.emplace("quantising", "MB");
+    shown->bar->update(progress.done / kMb, std::max<std::int64_t>(progress.total / kMb, 1), note);
+    shown->has_ended = progress.done == progress.total;
+    if (shown->has_ended) shown->bar.reset();  // the bars of the evaluation follow
   };
 }
 
+// Reads what the options name, so that mistakes show before anything is computed.
 QuantizeJob make_job(const QuantizeArguments& args) {
   QuantizeJob job;
   job.in = args.in;
@@ -122,78 +136,44 @@ QuantizeJob make_job(const QuantizeArguments& args) {
   job.device = args.device;
   job.num_threads = args.threads;
   job.resume = args.resume;
+  job.plot = args.plot;
+  job.calibration = calibration_task(args.measures, job.in, args.device, args.threads);
+  job.evaluation = read_evaluation(args.measures, args.device, args.threads);
+  job.load_progress = load_progress_bar();
   return job;
 }
 
-QuantizeResult quantize(QuantizeJob job) {
-  job.load_progress = load_progress_bar();
-  job.progress = progress_bar();
+QuantizeResult quantize(const QuantizeJob& job) {
   try {
     return quantize_checkpoint(job);
   } catch (const Interrupted&) {
-    write_stderr_line("note: what is done so far stays; go on with the same options and --resume");
+    std::error_code error;
+    if (std::filesystem::exists(job.out / kJournalFileName, error)) {
+      write_stderr_line(
+          "note: what is done so far stays; go on with the same options and --resume");
+    }
     throw;
   }
 }
 
-// A plot must not take the place of a file of either model, and must have a place.
-void check_plot(const QuantizeArguments& args) {
-  namespace fs = std::filesystem;
-  if (args.plot.empty()) return;
-  const fs::path plot(args.plot);
-  require(plot.extension() == ".svg", ErrorCode::kBadRequest,
-          "--plot {}: the name must end in .svg, so that it cannot be that of a model's file",
-          args.plot);
-  std::error_code error;
-  const fs::path folder = fs::weakly_canonical(fs::absolute(plot).parent_path(), error);
-  const fs::path in = fs::weakly_canonical(args.in, error);
-  const auto [end_of_in, unused] =
-      std::mismatch(in.begin(), in.end(), folder.begin(), folder.end());
-  require(end_of_in != in.end(), ErrorCode::kBadRequest,
-          "--plot {} lies in the source, which is only read; choose another folder", args.plot);
-  // OUT itself is made by the run.
-  require(fs::is_directory(folder, error) || folder == fs::weakly_canonical(args.out, error),
-          ErrorCode::kNotFound, "--plot {}: there is no directory {}", args.plot, folder.string());
-}
-
 void run_quantize(const QuantizeArguments& args) {
   const InterruptGuard guard;
-  // Before hours of computing:
-  check_plot(args);
-  OutputDirectory::check(args.in, args.out, args.resume);
-  const std::optional<EvaluationOptions> evaluation =
-      read_evaluation(args.measures, args.device, args.threads);
-  std::vector<EvaluatedRun> runs;
-  const auto evaluate_as = [&](const std::string& dir, std::string_view name) {
-    if (!evaluation) return;
-    for (EvaluatedRun& run : evaluate_model(dir, name, *evaluation)) runs.push_back(std::move(run));
-  };
-  evaluate_as(args.in, "source");
   QuantizeJob job = make_job(args);
-  if (args.measures.calibrate) {
-    job.input_scales =
-        calibrate_with_bar(args.in, *args.measures.calibrate, args.device, args.threads);
-  }
-  const Clock::time_point begin = Clock::now();
-  const QuantizeResult result = quantize(std::move(job));
-  const double seconds = seconds_since(begin);
-  if (!args.plot.empty()) write_text_file(args.plot, report_plot_svg(result.report));
-  if (!args.json) {
+  ConversionTime time;
+  job.progress = progress_bar(time);
+  const QuantizeResult result = quantize(job);
+  if (args.json) {
+    const std::string report = read_text_file(job.out / kReportFileName, kMaxConfigBytes);
+    write_stdout(nlohmann::ordered_json::parse(report).dump() + "\n");
+  } else {
     write_stdout(report_table(result.report));
     for (const std::string& note : result.notes) write_stdout("note: " + printable(note) + "\n");
+    if (job.evaluation) write_stdout("\n" + evaluation_table(result.evaluation));
   }
-  evaluate_as(args.out, "result");
-  const std::filesystem::path report = std::filesystem::path(args.out) / kReportFileName;
-  if (evaluation) add_to_report(report, runs, *evaluation);
-  if (args.json) {
-    write_stdout(nlohmann::ordered_json::parse(read_text_file(report, kMaxConfigBytes)).dump() +
-                 "\n");
-  } else if (evaluation) {
-    write_stdout("\n" + evaluation_table(runs));
-  }
+  const std::int64_t made = result.source_bytes - result.resumed_bytes;
   write_stderr_line(fmt::format("{} to {} in {:.1f} s, {}", format_bytes(result.source_bytes),
-                                format_bytes(result.output_bytes), seconds,
-                                rate_text(result.source_bytes - result.resumed_bytes, seconds)));
+                                format_bytes(result.output_bytes), time.seconds(),
+                                rate_text(made, std::max(time.seconds(), 1e-3))));
 }
 
 }  // namespace
@@ -239,7 +219,8 @@ void add_quantize_command(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--resume", args->resume, "go on with a run that was stopped");
   command->add_option("--plot", args->plot, "draw the errors by layer into this file, NAME.svg")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(not_empty());
   args->measures.add_to(*command);
   command->add_flag("--json", args->json, "the report as one JSON object");
   command->footer(

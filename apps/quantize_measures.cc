@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "common_options.h"
 #include "console.h"
+#include "io/checksum.h"
 #include "runtime/text_file.h"
 
 namespace dsv4 {
@@ -32,21 +33,19 @@ std::function<void(const EvaluationProgress&)> evaluation_bar() {
   };
 }
 
-}  // namespace
-
-void MeasureArguments::add_to(CLI::App& command) {
-  command
-      .add_option("--calibrate", calibrate,
-                  "a text to run through IN first: the experts get input scales from what enters "
-                  "them, which engines with static NVFP4 activations need")
-      ->type_name("FILE");
-  command
-      .add_option("--evaluate", questions,
-                  "questions as for dsv4 eval: how many IN and OUT answer goes into the report")
-      ->type_name("FILE");
-  command
-      .add_option("--text", text, "a text: the perplexity of IN and OUT on it goes into the report")
-      ->type_name("FILE");
+std::string describe_calibration_text(const std::string& text_file) {
+  std::error_code error;  // what else is wrong, opening it says
+  const std::filesystem::file_status status = std::filesystem::status(text_file, error);
+  if (std::filesystem::is_fifo(status) || std::filesystem::is_character_file(status)) {
+    return "a pipe";
+  }
+  const std::string checksum =
+      checksum_of_file(text_file, [](std::int64_t) { InterruptGuard::check(); });
+  const std::uintmax_t bytes = std::filesystem::file_size(text_file);
+  require(bytes > 0, ErrorCode::kBadRequest,
+          "the calibration text is empty: {}; give one that the model is to be used for",
+          text_file);
+  return fmt::format("a text of {} bytes, checksum {}", bytes, checksum);
 }
 
 InputScales calibrate_with_bar(const std::filesystem::path& dir, const std::string& text_file,
@@ -80,12 +79,39 @@ InputScales calibrate_with_bar(const std::filesystem::path& dir, const std::stri
   return make_input_scales(calibrate(model, source, options));
 }
 
+}  // namespace
+
+void MeasureArguments::add_to(CLI::App& command) {
+  command
+      .add_option("--calibrate", calibrate,
+                  "a text to run through IN first: the experts get input scales from what enters "
+                  "them, which engines with static NVFP4 activations need")
+      ->type_name("FILE")
+      ->check(not_empty());
+  command
+      .add_option("--evaluate", questions,
+                  "questions as for dsv4 eval: how many IN and OUT answer goes into the report")
+      ->type_name("FILE")
+      ->check(not_empty());
+  command
+      .add_option("--text", text, "a text: the perplexity of IN and OUT on it goes into the report")
+      ->type_name("FILE")
+      ->check(not_empty());
+}
+
+std::optional<CalibrationTask> calibration_task(const MeasureArguments& args,
+                                                const std::filesystem::path& dir,
+                                                const std::string& device, int threads) {
+  if (!args.calibrate) return std::nullopt;
+  static_cast<void>(load_tokenizer(dir));
+  return CalibrationTask{describe_calibration_text(*args.calibrate),
+                         [dir, text = *args.calibrate, device, threads] {
+                           return calibrate_with_bar(dir, text, device, threads);
+                         }};
+}
+
 std::optional<EvaluationOptions> read_evaluation(const MeasureArguments& args,
                                                  const std::string& device, int threads) {
-  std::error_code error;  // what else is wrong, opening it says
-  require(!args.calibrate || std::filesystem::exists(*args.calibrate, error) || error,
-          ErrorCode::kNotFound, "cannot open {}: there is no such file",
-          args.calibrate.value_or(""));
   if (!args.questions && !args.text) return std::nullopt;
   EvaluationOptions options;
   if (args.questions) {

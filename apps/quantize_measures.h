@@ -8,7 +8,7 @@
 #include <string>
 
 #include "quantizer/evaluation.h"
-#include "quantizer/input_scales.h"
+#include "quantizer/quantize.h"
 
 namespace dsv4 {
 
@@ -19,14 +19,18 @@ struct MeasureArguments {
   void add_to(CLI::App& command);
 };
 
-// Runs the text of `calibrate` through the model in `dir`. Throws what LoadedModel, TextFileTokens,
-// calibrate and make_input_scales throw.
-InputScales calibrate_with_bar(const std::filesystem::path& dir, const std::string& text_file,
-                               const std::string& device, int threads);
+// None without --calibrate. The text is named by its size and checksum, so that a resumed run can
+// tell another one; a pipe cannot be read twice and is only called one. Looks at the text and at
+// the tokenizer of the model in `dir`, so that mistakes show before anything is computed. Throws
+// Error: kNotFound, kBadRequest (an empty text, a directory), kIo, and what load_tokenizer throws;
+// the task what LoadedModel, TextFileTokens, calibrate and make_input_scales throw.
+std::optional<CalibrationTask> calibration_task(const MeasureArguments& args,
+                                                const std::filesystem::path& dir,
+                                                const std::string& device, int threads);
 
-// Reads questions and text, so that what is wrong with them is said before anything is computed;
-// of the calibration's text only whether it is there. None if neither questions nor text were asked
-// for. Throws what TextSource::read and parse_questions throw.
+// Reads questions and text, so that what is wrong with them is said before anything is computed.
+// None if neither questions nor text were asked for. Throws what TextSource::read and
+// parse_questions throw.
 std::optional<EvaluationOptions> read_evaluation(const MeasureArguments& args,
                                                  const std::string& device, int threads);
 

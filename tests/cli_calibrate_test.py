@@ -5,8 +5,10 @@
 """
 
 import json
+import subprocess
+import time
 
-from cli_testing import BAD_USAGE, FAILED, NANO, CliTest, load_tests, main, run
+from cli_testing import BAD_USAGE, FAILED, NANO, PROGRAM, CliTest, load_tests, main, run
 
 
 class Measures(CliTest):
@@ -87,22 +89,67 @@ class Measures(CliTest):
             (["--calibrate", missing], ["missing"]),
             (["--text", self.text, "--calibrate", missing], ["missing"]),
             (["--calibrate", self.write("empty", "")], ["calibration text is empty"]),
-            (["--calibrate", self.folder], ["cannot read"]),
+            (["--calibrate", self.folder], ["is a directory"]),
+            (["--calibrate", self.text, "--max-memory", "1MiB"], ["max-memory"]),
+            (["--calibrate", self.text, "--modules", "heads"], ["fits no matrix"]),
+            (["--text", self.text, "--plot", self.folder / "no" / "plot.svg"], ["no directory"]),
             (["--evaluate", missing], ["missing"]),
             (["--evaluate", short], ["short:1"]),
             (["--text", missing], ["missing"]),
             (["--text", short], ["window"]),
         ):
             with self.subTest(words=words):
+                # One line: no bar of a calibration or evaluation came before it.
                 self.expect_error(run("quantize", NANO, self.out, *words), FAILED, *parts)
                 self.assertFalse(self.out.exists())
         self.expect_error(run("quantize", NANO, self.out, "--calibrate"), BAD_USAGE, "--calibrate")
 
+    def test_killed_after_the_conversion_then_resumed(self):
+        words = ["--calibrate", self.text, "--text", self.text]
+        plots = [["--plot", self.folder / f"{name}.svg"] for name in ("whole", "out")]
+        whole = self.folder / "whole"
+        self.expect_done(run("quantize", NANO, whole, *words, *plots[0]))
+        process = subprocess.Popen([PROGRAM, "quantize", NANO, self.out, *words, *plots[1]],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and not (self.out / "config.json").exists():
+            time.sleep(0.001)
+        process.kill()
+        process.communicate()
+        self.assertTrue((self.out / ".dsv4-quantize.json").exists())
+        result = run("quantize", NANO, self.out, *words, *plots[1], "--resume")
+        text = self.expect_done(result)
+        self.assertIn("perplexity", text)
+        self.assertIn("scoring, result", result.stderr.decode())
+        for work in ("calibrating", "scoring, source"):
+            self.assertNotIn(work, result.stderr.decode())
+        self.assertEqual(sorted(p.name for p in self.out.iterdir()),
+                         sorted(p.name for p in whole.iterdir()))
+        for path in whole.iterdir():
+            self.assertEqual((self.out / path.name).read_bytes(), path.read_bytes(), path.name)
+        self.assertEqual(plots[0][1].read_bytes(), plots[1][1].read_bytes())
+
+    def test_another_calibration_is_named(self):
+        options = ["--calibrate", self.text]
+        process = subprocess.Popen(
+            [PROGRAM, "quantize", NANO, self.out, *options, "--text", self.text],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and not (self.out / "config.json").exists():
+            time.sleep(0.001)
+        process.kill()
+        process.communicate()
+        other = self.write("other", self.text.read_bytes()[:-1])
+        again = ["quantize", NANO, self.out, "--resume"]
+        self.expect_error(run(*again, "--calibrate", other), FAILED, "--calibrate",
+                          "a text of 9000 bytes", "a text of 8999 bytes")
+        self.expect_error(run(*again, *options, "--device", "reference"), FAILED,
+                          '--device "cpu"', '"reference"')
+        self.expect_error(run(*again), FAILED, "--calibrate", '"none"')
+        self.expect_done(run(*again, *options))
+
     def test_a_calibration_that_nothing_needs_is_refused(self):
         words = ["--modules", "attention", "--calibrate", self.write("one", "Near")]
         result = run("quantize", NANO, self.out, *words)
-        self.assertEqual(result.returncode, FAILED)
-        self.assertIn("no routed expert comes out in NVFP4", result.stderr.decode())
+        self.expect_error(result, FAILED, "no routed expert comes out in NVFP4")
         self.assertFalse(self.out.exists())
 
     def test_without_a_tokenizer_there_is_no_calibration(self):

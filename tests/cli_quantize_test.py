@@ -67,6 +67,14 @@ class Quantize(CliTest):
         self.assertEqual(options["rounding"], "half_step")
         self.assertEqual(options["four-over-six"], "on")
 
+    def test_empty_names_are_refused(self):
+        for option in ("--plot", "--calibrate", "--evaluate", "--text"):
+            result = run("quantize", NANO, self.out(), option, "")
+            self.expect_error(result, BAD_USAGE, option, "the name is empty")
+        self.expect_error(run("quantize", NANO, ""), FAILED, "empty")
+        self.expect_error(run("quantize", "", self.out()), FAILED)
+        self.assertFalse(self.out().exists())
+
     def test_refusals(self):
         out = self.out()
         self.expect_error(run("quantize", NANO, NANO), FAILED, "is the source itself")

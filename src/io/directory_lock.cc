@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 
@@ -25,5 +26,12 @@ FileDescriptor lock(const std::filesystem::path& directory) {
 }  // namespace
 
 DirectoryLock::DirectoryLock(const std::filesystem::path& directory) : fd_(lock(directory)) {}
+
+bool DirectoryLock::is_at(const std::filesystem::path& path) const {
+  struct stat locked {
+  }, there{};
+  return ::fstat(fd_.get(), &locked) == 0 && ::stat(path.c_str(), &there) == 0 &&
+         locked.st_dev == there.st_dev && locked.st_ino == there.st_ino;
+}
 
 }  // namespace dsv4

@@ -15,6 +15,10 @@ class DirectoryLock {
   // kIo.
   explicit DirectoryLock(const std::filesystem::path& directory);
 
+  // Whether `path` leads to the directory that was locked, and not to nothing or to another one
+  // that has taken its name since.
+  bool is_at(const std::filesystem::path& path) const;
+
  private:
   FileDescriptor fd_;
 };

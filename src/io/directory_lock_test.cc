@@ -28,6 +28,23 @@ TEST(DirectoryLock, OtherDirectoriesAreFree) {
   expect_error(ErrorCode::kNotFound, {"missing"}, [&] { const DirectoryLock none(a / "missing"); });
 }
 
+TEST(DirectoryLock, KnowsWhenItsDirectoryIsGoneOrReplaced) {
+  const TempDir dir;
+  const auto path = dir / "locked";
+  std::filesystem::create_directory(path);
+  const DirectoryLock lock(path);
+  std::filesystem::create_directory_symlink(path, dir / "link");
+  EXPECT_TRUE(lock.is_at(path));
+  EXPECT_TRUE(lock.is_at(dir / "link"));
+  std::filesystem::rename(path, dir / "renamed");
+  EXPECT_FALSE(lock.is_at(path));
+  EXPECT_TRUE(lock.is_at(dir / "renamed"));
+  std::filesystem::create_directory(path);
+  EXPECT_FALSE(lock.is_at(path));
+  std::filesystem::remove(dir / "renamed");
+  EXPECT_FALSE(lock.is_at(dir / "renamed"));
+}
+
 TEST(FileStamp, SeesSizeAndTime) {
   const TempDir dir;
   const auto path = put_file(dir / "f", "abc");

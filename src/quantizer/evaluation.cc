@@ -6,9 +6,7 @@
 #include <memory>
 
 #include "base/error.h"
-#include "checkpoint/json_fields.h"
 #include "dsv4/engine.h"
-#include "io/atomic_file.h"
 #include "runtime/loaded_model.h"
 #include "runtime/perplexity.h"
 #include "text/utf8.h"
@@ -86,6 +84,15 @@ std::string score_text(const KindScore& score) {
 
 }  // namespace
 
+void check_evaluation(const std::filesystem::path& dir, const EvaluationOptions& options) {
+  const Tokenizer tokenizer = load_tokenizer(dir);
+  if (!options.text) return;
+  const std::int64_t tokens = std::ssize(tokenizer.encode(*options.text));
+  require(tokens >= options.window, ErrorCode::kBadRequest,
+          "--text: the text has {} tokens, fewer than one window of {}; give a longer one", tokens,
+          options.window);
+}
+
 std::vector<EvaluatedRun> evaluate_model(const std::filesystem::path& dir, std::string_view name,
                                          const EvaluationOptions& options) {
   std::vector<EvaluatedRun> runs;
@@ -135,15 +142,12 @@ nlohmann::ordered_json to_json(std::span<const EvaluatedRun> runs) {
   return json;
 }
 
-void add_to_report(const std::filesystem::path& report, std::span<const EvaluatedRun> runs,
-                   const EvaluationOptions& options) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::parse(
-      read_text_file(report, kMaxConfigBytes), /*cb=*/nullptr, /*allow_exceptions=*/false);
-  require(json.is_object(), ErrorCode::kBadCheckpoint, "{} is no JSON object", report.string());
-  nlohmann::ordered_json& evaluation = json["evaluation"] = nlohmann::ordered_json::object();
-  if (options.text) evaluation["window"] = options.window;
-  evaluation["runs"] = to_json(runs);
-  write_text_file(report, json.dump(1) + "\n");
+nlohmann::ordered_json evaluation_json(std::span<const EvaluatedRun> runs,
+                                       const EvaluationOptions& options) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  if (options.text) json["window"] = options.window;
+  json["runs"] = to_json(runs);
+  return json;
 }
 
 std::string evaluation_table(std::span<const EvaluatedRun> runs) {

@@ -43,6 +43,10 @@ struct EvaluatedRun {
   std::optional<double> perplexity;
 };
 
+// What evaluate_model would refuse after minutes: a directory without a tokenizer, a text that is
+// shorter than a window. Throws Error: kBadRequest, kNotFound, kIo, kBadCheckpoint.
+void check_evaluation(const std::filesystem::path& dir, const EvaluationOptions& options);
+
 // Measures a model's directory in a16, and in a4 as well if its experts are NVFP4. Throws what
 // opening a model, evaluate and measure_perplexity throw.
 std::vector<EvaluatedRun> evaluate_model(const std::filesystem::path& dir, std::string_view name,
@@ -52,10 +56,9 @@ std::vector<EvaluatedRun> evaluate_model(const std::filesystem::path& dir, std::
 // "total", "kinds": [{"kind", "correct", "total"}]}], without what was not asked for.
 nlohmann::ordered_json to_json(std::span<const EvaluatedRun> runs);
 
-// Puts runs and window into a report of quantize_checkpoint as its member "evaluation", in place of
-// the one there may be. Throws Error: kNotFound, kIo, kBadCheckpoint (no JSON object).
-void add_to_report(const std::filesystem::path& report, std::span<const EvaluatedRun> runs,
-                   const EvaluationOptions& options);
+// For the report: {"window" (tokens, of perplexity), "runs"}.
+nlohmann::ordered_json evaluation_json(std::span<const EvaluatedRun> runs,
+                                       const EvaluationOptions& options);
 
 // A column a run, a line a kind, their sum, perplexity. Ends with a newline. All runs were asked
 // the same.

@@ -55,23 +55,13 @@ TEST(Evaluation, JsonHasEveryKindAndTheirSum) {
       R"({"kind":"list","correct":2,"total":3}]}])");
 }
 
-TEST(Evaluation, GoesIntoTheReportOnce) {
-  const TestFolder folder;
-  const auto report = folder.path() / "report.json";
-  std::ofstream(report) << R"({"total":{"values":3},"notes":[]})";
+TEST(Evaluation, TheReportHasTheWindowOfPerplexityOnly) {
   EvaluationOptions options;
+  const std::vector<EvaluatedRun> runs{made_up("result", "a4", 7)};
+  EXPECT_EQ(evaluation_json(runs, options).dump(), R"({"runs":)" + to_json(runs).dump() + "}");
   options.text = "x";
-  for (const std::int64_t correct : {4, 7}) {
-    add_to_report(report, std::vector<EvaluatedRun>{made_up("result", "a4", correct)}, options);
-  }
-  const auto json = nlohmann::ordered_json::parse(std::ifstream(report));
-  EXPECT_EQ(json["total"]["values"], 3);
-  EXPECT_EQ(json["evaluation"]["window"], 1024);
-  ASSERT_EQ(json["evaluation"]["runs"].size(), 1u);
-  EXPECT_EQ(json["evaluation"]["runs"][0]["correct"], 9);
-  std::ofstream(report) << "[]";
-  EXPECT_EQ(error_of([&] { add_to_report(report, {}, options); }),
-            name_of(ErrorCode::kBadCheckpoint));
+  EXPECT_EQ(evaluation_json(runs, options).dump(),
+            R"({"window":1024,"runs":)" + to_json(runs).dump() + "}");
 }
 
 TEST(Evaluation, KindsCannotWriteToTheTerminal) {
@@ -115,6 +105,30 @@ TEST(Evaluation, ATextShorterThanAWindowIsRefused) {
   options.text = "short";
   EXPECT_EQ(error_of([&] { evaluate_model(nano_dir(), "source", options); }),
             name_of(ErrorCode::kBadRequest));
+}
+
+// Before anything is computed, and no text that would do.
+TEST(Evaluation, TheCheckRefusesWhatMeasuringWould) {
+  LoadedModel model(nano_options());
+  EvaluationOptions options;
+  options.window = 8;
+  const std::vector<TokenId> tokens =
+      model.tokenizer().encode(read_nano_file("held_out.txt").substr(0, 100));
+  ASSERT_GT(tokens.size(), 8u);
+  options.text = model.tokenizer().decode({tokens.begin(), tokens.begin() + 8});
+  ASSERT_EQ(model.tokenizer().encode(*options.text).size(), 8u);
+  check_evaluation(nano_dir(), options);
+  options.window = 9;
+  EXPECT_EQ(error_of([&] { check_evaluation(nano_dir(), options); }),
+            name_of(ErrorCode::kBadRequest));
+  options.text = "";
+  EXPECT_EQ(error_of([&] { check_evaluation(nano_dir(), options); }),
+            name_of(ErrorCode::kBadRequest));
+  options.text.reset();
+  check_evaluation(nano_dir(), options);
+  const TestFolder folder;
+  EXPECT_EQ(error_of([&] { check_evaluation(folder.path(), options); }),
+            name_of(ErrorCode::kNotFound));
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 // Raised when a journal of before would be read wrongly, or its shards differ from today's.
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 // Pro has 70,000 matrices of 500 bytes.
 constexpr std::int64_t kMaxJournalBytes = 1'000'000'000;
 
@@ -80,6 +80,7 @@ Journal parse(const std::string& text) {
          file.at("checksum").get<std::string>()});
   }
   Journal journal(std::move(options), std::move(source));
+  journal.set_measures(source_measures_from_json(json.at("measures")));
   for (const nlohmann::json& shard : json.at("finished")) journal.add(finished_shard(shard));
   return journal;
 }
@@ -130,8 +131,9 @@ void Journal::write(const fs::path& out) const {
   for (const auto& [name, value] : options_) options.push_back(Json::array({name, value}));
   for (const SourceFile& file : source_) source.push_back(to_json(file));
   AtomicFile file(out / kJournalFileName);
-  file.write(fmt::format("{{\"version\":{},\n\"options\":{},\n\"source\":{},\n\"finished\":[",
-                         kVersion, options.dump(), source.dump()));
+  file.write(fmt::format(
+      "{{\"version\":{},\n\"options\":{},\n\"source\":{},\n\"measures\":{},\n\"finished\":[",
+      kVersion, options.dump(), source.dump(), measures_json_));
   for (std::size_t i = 0; i < finished_json_.size(); ++i) {
     file.write(i == 0 ? "\n" : ",\n");
     file.write(finished_json_[i]);
@@ -160,6 +162,11 @@ void Journal::require_same(const Journal& now) const {
   require(source_.size() == now.source_.size() && options_.size() == now.options_.size(),
           ErrorCode::kBadRequest,
           "the source has other files than when the run began; begin again in an empty directory");
+}
+
+void Journal::set_measures(SourceMeasures measures) {
+  measures_json_ = to_json(measures).dump();
+  measures_ = std::move(measures);
 }
 
 void Journal::add(FinishedShard shard) {

@@ -14,6 +14,7 @@
 #include "io/file_stamp.h"
 #include "io/tensor_store.h"
 #include "quantizer/error_tally.h"
+#include "quantizer/source_measures.h"
 
 namespace dsv4 {
 
@@ -46,7 +47,8 @@ struct FinishedShard {
   std::vector<MatrixResult> matrices;
 };
 
-// The options that decide bytes, as they are called and written: {"--rounding", "half_step"}.
+// The options that decide bytes, as they are called and written: {"--rounding", "half_step"}. Of a
+// text its size and checksum are written.
 using RunOptions = std::vector<std::pair<std::string, std::string>>;
 
 class Journal {
@@ -62,6 +64,10 @@ class Journal {
   // Throws Error kBadRequest naming the first difference between this run and `now`.
   void require_same(const Journal& now) const;
 
+  const RunOptions& options() const { return options_; }
+  void set_measures(SourceMeasures measures);
+  const SourceMeasures& measures() const { return measures_; }
+
   void add(FinishedShard shard);
   // Drops a shard that turned out to be damaged.
   void remove(std::string_view file_name);
@@ -71,8 +77,11 @@ class Journal {
  private:
   RunOptions options_;
   std::vector<SourceFile> source_;
+  SourceMeasures measures_;
   std::vector<FinishedShard> finished_;
-  std::vector<std::string> finished_json_;  // of each, so that a rewrite only joins them
+  // So that a rewrite only joins them.
+  std::string measures_json_ = "{}";
+  std::vector<std::string> finished_json_;
 };
 
 }  // namespace dsv4

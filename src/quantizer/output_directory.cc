@@ -1,15 +1,19 @@
 #include "quantizer/output_directory.h"
 
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "base/error.h"
 #include "checkpoint/json_fields.h"
 #include "io/atomic_file.h"
+#include "io/file_descriptor.h"
 #include "io/tensor_store.h"
 
 namespace dsv4 {
@@ -69,12 +73,33 @@ void check_resumable(const fs::path& out, std::vector<std::string> names) {
           out.string(), shown(names));
 }
 
-fs::path create(const fs::path& in, const fs::path& out, bool resume) {
+// Whether `inner` is `outer` or lies in it, with links followed as far as the paths exist.
+bool is_within(const fs::path& inner, const fs::path& outer) {
+  if (inner.empty() || outer.empty()) return false;
+  std::error_code error;
+  const fs::path a = fs::weakly_canonical(fs::absolute(inner, error), error);
+  const fs::path b = fs::weakly_canonical(fs::absolute(outer, error), error);
+  return std::mismatch(b.begin(), b.end(), a.begin(), a.end()).first == b.end();
+}
+
+// The directories that creating `out` would make, the deepest first.
+std::vector<fs::path> missing_directories(const fs::path& out) {
+  std::vector<fs::path> missing;
+  std::error_code error;
+  for (fs::path path = fs::absolute(out, error);
+       path.has_relative_path() && !fs::exists(path, error); path = path.parent_path()) {
+    missing.push_back(path);
+  }
+  return missing;
+}
+
+std::vector<fs::path> create(const fs::path& in, const fs::path& out, bool resume) {
   OutputDirectory::check(in, out, resume);
+  CreatedDirectories created(missing_directories(out));
   std::error_code error;
   fs::create_directories(out, error);
   require(!error, ErrorCode::kIo, "cannot create {}: {}", out.string(), error.message());
-  return out;
+  return std::exchange(created.paths, {});
 }
 
 bool is_weights(std::string_view name) {
@@ -88,16 +113,33 @@ bool is_written_anew(std::string_view name) {
 
 }  // namespace
 
+CreatedDirectories::CreatedDirectories(std::vector<fs::path> paths_) : paths(std::move(paths_)) {}
+
+// rmdir, so that nothing goes that holds something.
+CreatedDirectories::~CreatedDirectories() {
+  for (const fs::path& path : paths) static_cast<void>(::rmdir(path.c_str()));
+}
+
 void OutputDirectory::check(const fs::path& in, const fs::path& out, bool resume) {
   require(!out.empty(), ErrorCode::kBadRequest,
           "the name of the output's directory is empty; name a new or empty one");
   std::error_code error;
   const fs::file_status status = fs::status(out, error);
-  if (status.type() == fs::file_type::not_found) return;
-  require(fs::is_directory(status), ErrorCode::kBadRequest,
+  const bool is_there = fs::exists(status);
+  require(is_there || !fs::is_symlink(fs::symlink_status(out, error)), ErrorCode::kBadRequest,
+          "{} is a symbolic link to nothing; remove it, create what it points to, or name another "
+          "directory",
+          out.string());
+  require(!is_there || fs::is_directory(status), ErrorCode::kBadRequest,
           "{}: not a directory; name a new or empty one", out.string());
   require(!fs::equivalent(in, out, error), ErrorCode::kBadRequest,
           "{} is the source itself; name a new or empty directory for the output", out.string());
+  require(!is_within(out, in), ErrorCode::kBadRequest,
+          "{} lies in the source, which is only read; name a directory outside of it",
+          out.string());
+  require(!is_within(in, out), ErrorCode::kBadRequest,
+          "the source lies in {}; name a new or empty directory for the output", out.string());
+  if (!is_there) return;
   std::vector<std::string> names = names_in(out);
   if (resume) {
     check_resumable(out, std::move(names));
@@ -107,11 +149,17 @@ void OutputDirectory::check(const fs::path& in, const fs::path& out, bool resume
 }
 
 OutputDirectory::OutputDirectory(const fs::path& in, const fs::path& out, bool resume)
-    : path_(create(in, out, resume)), lock_(path_) {
+    : path_(out), created_(create(in, out, resume)), lock_(path_) {
   check(in, out, resume);  // again: who held the lock may have written
+  if (::access(path_.c_str(), W_OK | X_OK) != 0) fail_errno("write to", path_, errno);
   if (!resume) return;
   journal_ = Journal::read(path_);
   remove_abandoned_temporaries(path_);
+}
+
+void OutputDirectory::require_there() const {
+  require(lock_.is_at(path_), ErrorCode::kIo,
+          "{} was removed or replaced while it was written to; begin again", path_.string());
 }
 
 void OutputDirectory::require_space(std::int64_t bytes) const {
@@ -128,6 +176,25 @@ void OutputDirectory::remove_journal() const {
   fs::remove(path_ / kJournalFileName, error);
   require(!error, ErrorCode::kIo, "cannot remove {}: {}", (path_ / kJournalFileName).string(),
           error.message());
+}
+
+void check_plot(const fs::path& in, const fs::path& out, const fs::path& plot) {
+  require(plot.extension() == ".svg", ErrorCode::kBadRequest,
+          "--plot {}: the name must end in .svg, so that it cannot be that of a model's file",
+          plot.string());
+  require(!is_within(plot, in), ErrorCode::kBadRequest,
+          "--plot {} lies in the source, which is only read; choose another folder", plot.string());
+  std::error_code error;
+  const fs::path folder = fs::absolute(plot, error).parent_path();
+  if (!fs::is_directory(folder, error)) {
+    // OUT itself is made by the run.
+    require(fs::weakly_canonical(folder, error) ==
+                fs::weakly_canonical(fs::absolute(out, error), error),
+            ErrorCode::kNotFound, "--plot {}: there is no directory {}", plot.string(),
+            folder.string());
+    return;
+  }
+  const AtomicFile can_be_written(plot);  // and is not
 }
 
 std::vector<std::string> copy_small_files(const fs::path& in, const fs::path& out) {

@@ -13,15 +13,27 @@
 
 namespace dsv4 {
 
+// Removes them when it is destroyed, those that are empty.
+struct CreatedDirectories {
+  explicit CreatedDirectories(std::vector<std::filesystem::path> paths);
+  ~CreatedDirectories();
+  CreatedDirectories(const CreatedDirectories&) = delete;
+  CreatedDirectories& operator=(const CreatedDirectories&) = delete;
+
+  std::vector<std::filesystem::path> paths;  // the deepest first
+};
+
 class OutputDirectory {
  public:
-  // What is refused before anything is read or created: `out` is `in`, also through links, or no
-  // directory; or it holds something, and `resume` is not set; or `resume` is set and it holds
-  // something but no journal. Throws Error: kBadRequest.
+  // What is refused before anything is read or created: `out` is `in`, lies in it or holds it, also
+  // through links, or is no directory; or it holds something, and `resume` is not set; or `resume`
+  // is set and it holds something but no journal. Throws Error: kBadRequest.
   static void check(const std::filesystem::path& in, const std::filesystem::path& out, bool resume);
 
-  // Checks, creates the directory, locks it, and with `resume` reads the journal and removes the
-  // temporaries of a killed run. Throws Error: kBadRequest (also: another run writes there), kIo.
+  // Checks, creates the directory, locks it, sees that it can be written to, and with `resume`
+  // reads the journal and removes the temporaries of a killed run. Throws Error: kBadRequest (also:
+  // another run writes there), kIo.
+  // When it is destroyed, what it created and is still empty goes.
   OutputDirectory(const std::filesystem::path& in, const std::filesystem::path& out, bool resume);
 
   const std::filesystem::path& path() const { return path_; }
@@ -29,14 +41,23 @@ class OutputDirectory {
   const std::optional<Journal>& journal() const { return journal_; }
   // Throws Error kIo when the file system has less than this left.
   void require_space(std::int64_t bytes) const;
+  // Throws Error kIo when the directory was removed or another one has its name: what was written
+  // is not where it should be.
+  void require_there() const;
   // After the last file.
   void remove_journal() const;
 
  private:
   std::filesystem::path path_;
+  CreatedDirectories created_;
   DirectoryLock lock_;
   std::optional<Journal> journal_;
 };
+
+// A plot may take no file's place of either model, and needs a place that can be written to.
+// Throws Error: kBadRequest, kNotFound, kIo.
+void check_plot(const std::filesystem::path& in, const std::filesystem::path& out,
+                const std::filesystem::path& plot);
 
 // Copies what else a model directory has into `out`: plain files at its top, tokenizer and
 // generation_config.json among them, up to kMaxSmallFileBytes each. Left out are weights of any

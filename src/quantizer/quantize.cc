@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include "backends/backends.h"
@@ -22,8 +20,8 @@
 #include "quantizer/memory_budget.h"
 #include "quantizer/output_directory.h"
 #include "quantizer/plan.h"
+#include "quantizer/result_files.h"
 #include "quantizer/shard_run.h"
-#include "quantizer/stored_scale.h"
 
 namespace dsv4 {
 namespace {
@@ -42,34 +40,34 @@ std::string_view to_string(E2m1Rounding rounding) {
   return rounding == E2m1Rounding::kNearestEven ? "nearest_even" : "half_step";
 }
 
-// The scales of a calibration by their checksum: another text gives others.
-std::string calibration_name(const QuantizeJob& job) {
-  if (!job.input_scales) return "none";
-  Checksum checksum;
-  for (const std::vector<ExpertInputScales>& layer : job.input_scales->layers) {
-    checksum.update(std::as_bytes(std::span(layer)));
-  }
-  return checksum.hex();
-}
-
 // As they are called on the command line, so that a message can name them.
 RunOptions options_of(const QuantizeJob& job) {
-  return {{"--layout", std::string(to_string(job.layout))},
-          {"--modules", fmt::format("{}", fmt::join(job.modules, ","))},
-          {"--rounding", std::string(to_string(job.encoding.rounding))},
-          {"--four-over-six", job.encoding.four_over_six ? "on" : "off"},
-          {"--calibrate", calibration_name(job)}};
+  RunOptions options{{"--layout", std::string(to_string(job.layout))},
+                     {"--modules", fmt::format("{}", fmt::join(job.modules, ","))},
+                     {"--rounding", std::string(to_string(job.encoding.rounding))},
+                     {"--four-over-six", job.encoding.four_over_six ? "on" : "off"},
+                     {"--calibrate", job.calibration ? job.calibration->text : "none"}};
+  if (job.calibration) options.emplace_back("--device", job.device);
+  return options;
 }
 
-PlanOptions plan_options(const QuantizeJob& job) {
+// Before they are measured, input scales are taken to be 1.
+PlanOptions plan_options(const QuantizeJob& job, const InputScales* scales) {
   PlanOptions options{job.layout, job.modules, nullptr};
-  if (!job.input_scales) return options;
-  options.calibrated_input_scale = [&scales = *job.input_scales](const NamedMatrix& matrix) {
-    const ExpertInputScales& of_expert = scales.layers.at(static_cast<std::size_t>(matrix.layer))
+  if (!job.calibration) return options;
+  options.calibrated_input_scale = [scales](const NamedMatrix& matrix) {
+    if (scales == nullptr) return 1.0f;
+    const ExpertInputScales& of_expert = scales->layers.at(static_cast<std::size_t>(matrix.layer))
                                              .at(static_cast<std::size_t>(matrix.expert));
     return matrix.kind == MatrixKind::kExpertDown ? of_expert.down : of_expert.gate_up;
   };
   return options;
+}
+
+const QuantizeJob& checked(const QuantizeJob& job) {
+  OutputDirectory::check(job.in, job.out, job.resume);
+  if (!job.plot.empty()) check_plot(job.in, job.out, job.plot);
+  return job;
 }
 
 struct Source {
@@ -77,13 +75,12 @@ struct Source {
   ModelWeights weights;
 };
 
-// As load_checkpoint does, but with a look at the memory first.
+// As load_checkpoint does, but in bounded memory.
 Source open_source(const QuantizeJob& job) {
   const ModelConfig config = load_model_config(job.in);
   refuse_gguf_weights(job.in);
   Source source;
   source.store = std::make_shared<const TensorStore>(TensorStore::open(job.in, job.load_progress));
-  require_memory(min_binding_bytes(*source.store), job.max_memory_bytes);
   // Binding reads the small parameters, and each maps up to 2 MiB of the weights around it.
   const LoadProgressCallback progress = [&](const LoadProgress& so_far) {
     source.store->release_all();
@@ -101,14 +98,15 @@ Source open_source(const QuantizeJob& job) {
 class Run {
  public:
   explicit Run(const QuantizeJob& job)
-      : job_(job),
+      : job_(checked(job)),
         backend_(open_backend(job.device, job.num_threads)),
         pool_(job.num_threads),
         source_(open_source(job)),
         names_(*source_.store),
-        plan_(make_plan(source_.weights, names_, plan_options(job))),
+        plan_(make_plan(source_.weights, names_, plan_options(job, nullptr))),
         source_files_(describe_source(job.in, *source_.store)),
         journal_(options_of(job), source_files_),
+        out_(job.in, job.out, job.resume),
         encoding_(job.encoding) {
     encoding_.stores_reciprocal = nvfp4_names(job.layout).is_reciprocal;
     require(backend_->uses_host_memory(), ErrorCode::kUnsupported,
@@ -117,24 +115,30 @@ class Run {
     require_memory(min_memory_bytes(plan_, *source_.store), job.max_memory_bytes);
     budget_ = make_budget(plan_, *source_.store, job.max_memory_bytes);
     progress_.total = plan_.source_bytes();
+    if (job.evaluation) check_evaluation(job.in, *job.evaluation);
+    if (out_.journal()) out_.journal()->require_same(journal_);
+    require_space(out_.journal().value_or(journal_));
   }
 
   QuantizeResult run() {
-    const OutputDirectory out(job_.in, job_.out, job_.resume);
-    take_over(out);
-    journal_.write(out.path());
-    out.require_space(missing_bytes() +
-                      kOtherBytesPerTensor * std::ssize(source_.store->tensors()));
+    measure_source();
+    take_over();
+    require_space(journal_);
+    out_.require_there();
+    journal_.write(out_.path());
     ShardRun shard_run(*backend_, pool_, plan_, *source_.store, encoding_, budget_);
     for (const PlannedShard& shard : plan_.shards) {
       if (journal_.find(shard.file_name) != nullptr) continue;
+      const auto before_commit = [this] {
+        require_unchanged();
+        out_.require_there();
+      };
       journal_.add(shard_run.make(
-          shard, out.path(), [this](std::int64_t bytes) { advance(bytes); },
-          [this] { require_unchanged(); }));
+          shard, out_.path(), [this](std::int64_t bytes) { advance(bytes); }, before_commit));
       report_progress();
-      journal_.write(out.path());
+      journal_.write(out_.path());
     }
-    return finish(out);
+    return finish();
   }
 
  private:
@@ -146,27 +150,53 @@ class Run {
     report_progress();
   }
 
+  // Of what `journal` does not have.
+  void require_space(const Journal& journal) const {
+    std::int64_t bytes = kOtherBytesPerTensor * std::ssize(source_.store->tensors());
+    for (const PlannedShard& shard : plan_.shards) {
+      if (journal.find(shard.file_name) == nullptr) bytes += shard.output_bytes;
+    }
+    out_.require_space(bytes);
+  }
+
+  // What the journal of the run before does not have.
+  void measure_source() {
+    SourceMeasures measures;
+    if (out_.journal()) measures = out_.journal()->measures();
+    if (job_.calibration) {
+      if (!measures.input_scales) measures.input_scales = job_.calibration->measure();
+      plan_ = make_plan(source_.weights, names_, plan_options(job_, &*measures.input_scales));
+    }
+    if (job_.evaluation) {
+      std::string key = evaluation_key(*job_.evaluation);
+      if (key != measures.evaluation_key) {
+        measures.evaluation = evaluate_model(job_.in, "source", *job_.evaluation);
+        measures.evaluation_key = std::move(key);
+      }
+    }
+    journal_.set_measures(std::move(measures));
+  }
+
   // ---- resume
 
   // What the run before finished and what is still as it was then.
-  void take_over(const OutputDirectory& out) {
+  void take_over() {
     report_progress();
-    if (!out.journal()) return;
-    out.journal()->require_same(journal_);
+    if (!out_.journal()) return;
     // A directory with a config.json is complete.
     std::error_code error;
-    fs::remove(out.path() / kConfigFileName, error);
+    fs::remove(out_.path() / kConfigFileName, error);
     for (const PlannedShard& shard : plan_.shards) {
-      const FinishedShard* finished = out.journal()->find(shard.file_name);
+      const FinishedShard* finished = out_.journal()->find(shard.file_name);
       const std::int64_t before = progress_.done;
-      if (finished != nullptr && is_whole(shard, *finished, out.path())) {
+      if (finished != nullptr && is_whole(shard, *finished, out_.path())) {
         journal_.add(*finished);
         progress_.done = before + shard.source_bytes;
         progress_.resumed += shard.source_bytes;
       } else {
         // Damaged, or made right before the run ended: it is made again, in its own space.
         progress_.done = before;
-        fs::remove(out.path() / shard.file_name, error);
+        fs::remove(out_.path() / shard.file_name, error);
       }
     }
   }
@@ -196,14 +226,6 @@ class Run {
     return checksum_of_file(path, read) == finished.checksum;
   }
 
-  std::int64_t missing_bytes() const {
-    std::int64_t bytes = 0;
-    for (const PlannedShard& shard : plan_.shards) {
-      if (journal_.find(shard.file_name) == nullptr) bytes += shard.output_bytes;
-    }
-    return bytes;
-  }
-
   void require_unchanged() const {
     for (const SourceFile& file : source_files_) {
       require(stamp_of(job_.in / file.name) == file.stamp, ErrorCode::kBadCheckpoint,
@@ -213,19 +235,31 @@ class Run {
     }
   }
 
+  // Shards may have gone while the others were made.
+  void require_shards() const {
+    for (const FinishedShard& shard : journal_.finished()) {
+      std::error_code error;
+      const std::uintmax_t bytes = fs::file_size(out_.path() / shard.file_name, error);
+      require(!error && bytes == static_cast<std::uintmax_t>(shard.bytes), ErrorCode::kIo,
+              "{} was removed or changed by someone else after it was written; --resume makes it "
+              "again",
+              (out_.path() / shard.file_name).string());
+    }
+  }
+
   // ---- the files beside the shards
 
-  QuantizeResult finish(const OutputDirectory& out) {
+  QuantizeResult finish() {
+    const fs::path& out = out_.path();
     QuantizeResult result;
-    result.report = make_report();
-    result.notes = plan_.notes;
-    if (job_.input_scales && !job_.input_scales->filled.empty()) {
-      result.notes.push_back(describe(*job_.input_scales));
-    }
-    note_reciprocals(result.notes);
+    result.report = make_report(plan_, journal_);
+    result.notes = make_notes();
+    result.source_bytes = source_.store->payload_bytes();
+    for (const FinishedShard& shard : journal_.finished()) result.output_bytes += shard.bytes;
+    result.resumed_bytes = progress_.resumed;
     std::error_code error;
-    if (fs::exists(job_.in / kIndexFileName, error)) write_index(out.path());
-    const std::vector<std::string> left_out = copy_small_files(job_.in, out.path());
+    if (fs::exists(job_.in / kIndexFileName, error)) write_index(plan_, out);
+    const std::vector<std::string> left_out = copy_small_files(job_.in, out);
     if (!left_out.empty()) {
       result.notes.push_back(fmt::format("Not copied, being directories or large files: {}.",
                                          fmt::join(left_out, ", ")));
@@ -234,76 +268,39 @@ class Run {
     const Json config = quantized_config(Json::parse(read_text_file(config_path, kMaxConfigBytes)),
                                          plan_.formats, job_.layout);
     if (job_.layout == Nvfp4Layout::kModelOpt) {
-      write_text_file(out.path() / kHfQuantConfigFileName, hf_quant_config(config).dump(1) + "\n");
+      write_text_file(out / kHfQuantConfigFileName, hf_quant_config(config).dump(1) + "\n");
     }
-    write_text_file(out.path() / kReportFileName, report_json(result).dump(1) + "\n");
+    Json report = report_file_json(result.report, journal_, result.notes);
+    write_text_file(out / kReportFileName, report.dump(1) + "\n");
     require_unchanged();
-    write_text_file(out.path() / kConfigFileName, config.dump(1) + "\n");
-    out.remove_journal();
-    result.source_bytes = source_.store->payload_bytes();
-    for (const FinishedShard& shard : journal_.finished()) result.output_bytes += shard.bytes;
-    result.resumed_bytes = progress_.resumed;
+    require_shards();
+    write_text_file(out / kConfigFileName, config.dump(1) + "\n");
+    measure_result(result, std::move(report));
+    out_.require_there();
+    out_.remove_journal();
     return result;
   }
 
-  // In the order of list_matrices, whichever shards were made by which run.
-  QuantizationReport make_report() const {
-    std::unordered_map<std::string_view, const ErrorTally*> tallies;
-    for (const FinishedShard& shard : journal_.finished()) {
-      for (const MatrixResult& matrix : shard.matrices) tallies[matrix.name] = &matrix.tally;
+  std::vector<std::string> make_notes() const {
+    std::vector<std::string> notes = plan_.notes;
+    const auto& input_scales = journal_.measures().input_scales;
+    for (std::string note : {input_scales ? describe(*input_scales) : std::string(),
+                             reciprocals_note(plan_, journal_)}) {
+      if (!note.empty()) notes.push_back(std::move(note));
     }
-    QuantizationReport report;
-    for (const PlannedMatrix& planned : plan_.matrices) {
-      report.add(planned.matrix, *tallies.at(planned.matrix.name));
-    }
-    return report;
+    return notes;
   }
 
-  void note_reciprocals(std::vector<std::string>& notes) const {
-    if (job_.layout != Nvfp4Layout::kCompressedTensors) return;
-    std::int64_t inexact = 0;
-    for (const FinishedShard& shard : journal_.finished()) {
-      for (const MatrixResult& matrix : shard.matrices) {
-        const float stored = stored_scale(matrix.global_scale, job_.layout, matrix.name);
-        inexact += 1.0f / stored != matrix.global_scale;
-      }
+  // The model is complete; the journal stays until its report is.
+  void measure_result(QuantizeResult& result, Json report) const {
+    if (!job_.plot.empty()) write_text_file(job_.plot, report_plot_svg(result.report));
+    if (!job_.evaluation) return;
+    result.evaluation = journal_.measures().evaluation;
+    for (EvaluatedRun& run : evaluate_model(out_.path(), "result", *job_.evaluation)) {
+      result.evaluation.push_back(std::move(run));
     }
-    if (inexact == 0) return;
-    notes.push_back(
-        fmt::format("The global scales of {} matrices have no exact reciprocal, which is what this "
-                    "layout stores: their values decode with a relative difference of up to 6e-8.",
-                    inexact));
-  }
-
-  void write_index(const fs::path& out) const {
-    nlohmann::json map = nlohmann::json::object();
-    for (const PlannedShard& shard : plan_.shards) {
-      for (const PlannedTensor& tensor : shard.tensors) {
-        map[tensor.declaration.name] = shard.file_name;
-      }
-    }
-    Json index;
-    index["metadata"]["total_size"] = plan_.output_bytes();
-    std::string text = index.dump();
-    text.pop_back();
-    write_text_file(out / kIndexFileName, text + ",\"weight_map\":" + map.dump(1) + "}\n");
-  }
-
-  Json report_json(const QuantizeResult& result) const {
-    Json json = to_json(result.report);
-    for (const auto& [name, value] : options_of(job_)) json["options"][name.substr(2)] = value;
-    std::vector<FinishedShard> shards = journal_.finished();
-    std::sort(shards.begin(), shards.end(), [](const FinishedShard& a, const FinishedShard& b) {
-      return a.file_name < b.file_name;
-    });
-    json["files"] = Json::array();
-    for (const FinishedShard& shard : shards) {
-      json["files"].push_back(
-          {{"name", shard.file_name}, {"bytes", shard.bytes}, {"xxh3_128", shard.checksum}});
-    }
-    if (job_.input_scales) json["calibration"] = to_json(*job_.input_scales);
-    json["notes"] = result.notes;
-    return json;
+    report["evaluation"] = evaluation_json(result.evaluation, *job_.evaluation);
+    write_text_file(out_.path() / kReportFileName, report.dump(1) + "\n");
   }
 
   const QuantizeJob& job_;
@@ -314,6 +311,7 @@ class Run {
   QuantizePlan plan_;
   std::vector<SourceFile> source_files_;
   Journal journal_;
+  OutputDirectory out_;
   EncodingOptions encoding_;
   MemoryBudget budget_;
   QuantizeProgress progress_;
@@ -321,9 +319,6 @@ class Run {
 
 }  // namespace
 
-QuantizeResult quantize_checkpoint(const QuantizeJob& job) {
-  OutputDirectory::check(job.in, job.out, job.resume);
-  return Run(job).run();
-}
+QuantizeResult quantize_checkpoint(const QuantizeJob& job) { return Run(job).run(); }
 
 }  // namespace dsv4

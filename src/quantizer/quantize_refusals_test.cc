@@ -39,6 +39,90 @@ TEST(QuantizeRefusals, OutputThatIsTheSource) {
   EXPECT_EQ(files_of(in), before);
 }
 
+TEST(QuantizeRefusals, OutputInTheSourceOrAroundIt) {
+  const TempDir dir;
+  const auto in = dir / "a/in";
+  write_sharded(golden_dir("flash-official"), in, 1, 1000);
+  std::filesystem::create_directory_symlink(in, dir / "link");
+  const auto before = files_of(in);
+  for (const bool resume : {false, true}) {
+    for (const auto& out : {in / "out", in / "new/out", dir / "link/out", in / "../in/out"}) {
+      QuantizeJob job = quantize_job(in, out);
+      job.resume = resume;
+      expect_refused(job, ErrorCode::kBadRequest, {"lies in the source"});
+    }
+    QuantizeJob job = quantize_job(dir / "link", dir / "a");
+    job.resume = resume;
+    expect_refused(job, ErrorCode::kBadRequest, {"the source lies in"});
+  }
+  EXPECT_EQ(files_of(in), before);
+  // A name that begins like the source's is another one.
+  quantize_checkpoint(quantize_job(in, dir / "a/in-nvfp4"));
+}
+
+TEST(QuantizeRefusals, OutputThatIsALinkToNothing) {
+  const TempDir dir;
+  std::filesystem::create_symlink(dir / "nowhere", dir / "out");
+  expect_refused(quantize_job(golden_dir("flash-official"), dir / "out"), ErrorCode::kBadRequest,
+                 {"a symbolic link to nothing"});
+  // Its end may be made, or made by hand.
+  std::filesystem::create_directory(dir / "nowhere");
+  quantize_checkpoint(quantize_job(golden_dir("flash-official"), dir / "out"));
+  EXPECT_TRUE(std::filesystem::exists(dir / "nowhere/config.json"));
+}
+
+TEST(QuantizeRefusals, OutputThatCannotBeCreated) {
+  const TempDir dir;
+  put_file(dir / "file", "x");
+  expect_refused(quantize_job(golden_dir("flash-official"), dir / "file/out"), ErrorCode::kIo,
+                 {"cannot create", "file/out"});
+  // What was created on the way to a refusal goes, and nothing else.
+  std::filesystem::create_directory(dir / "old");
+  QuantizeJob job = quantize_job(golden_dir("flash-official"), dir / "old/a/b");
+  job.max_memory_bytes = 1;
+  expect_refused(job, ErrorCode::kBadRequest, {"max-memory"});
+  EXPECT_TRUE(std::filesystem::exists(dir / "old"));
+  EXPECT_FALSE(std::filesystem::exists(dir / "old/a"));
+}
+
+// The shards that were made before are not where the result should be.
+TEST(QuantizeRefusals, OutputThatIsRemovedOrReplacedUnderTheRun) {
+  const TempDir dir;
+  write_sharded(golden_dir("flash-official"), dir / "in", 2, 50);
+  const auto disturb = [&](const char* name, const char* part, auto&& action) {
+    QuantizeJob job = quantize_job(dir / "in", dir / name);
+    bool is_done = false;
+    job.progress = [&](const QuantizeProgress& progress) {
+      const bool is_second = progress.done > progress.total * 3 / 4;
+      if (is_second && !is_done) action(job.out);
+      is_done = is_second;
+    };
+    try {
+      quantize_checkpoint(job);
+      ADD_FAILURE() << name << " ended well";
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+    }
+    EXPECT_FALSE(std::filesystem::exists(job.out / "config.json")) << name;
+  };
+  namespace fs = std::filesystem;
+  disturb("removed", "removed", [](const fs::path& out) { fs::remove_all(out); });
+  disturb("replaced", "removed or replaced", [](const fs::path& out) {
+    fs::rename(out, out.string() + "-old");
+    fs::create_directory(out);
+  });
+  disturb("shard", "model-00001-of-00002.safetensors was removed or changed",
+          [](const fs::path& out) { fs::remove(out / "model-00001-of-00002.safetensors"); });
+  disturb(
+      "cut", "model-00001-of-00002.safetensors was removed or changed",
+      [](const fs::path& out) { fs::resize_file(out / "model-00001-of-00002.safetensors", 9); });
+  // Which a resumed run makes again.
+  QuantizeJob job = quantize_job(dir / "in", dir / "cut");
+  job.resume = true;
+  quantize_checkpoint(job);
+  expect_same_values(job.out, job.in);
+}
+
 TEST(QuantizeRefusals, OutputThatIsNotEmptyOrNoDirectory) {
   const TempDir dir;
   std::filesystem::create_directory(dir / "out");
@@ -103,20 +187,58 @@ TEST(QuantizeRefusals, ModulesThatFitNothing) {
   EXPECT_FALSE(std::filesystem::exists(dir / "out"));
 }
 
+// The minimum that a message names is enough, however far below it the memory was.
 TEST(QuantizeRefusals, MemoryBelowTheMinimum) {
   const TempDir dir;
   QuantizeJob job = quantize_job(golden_dir("flash-official"), dir / "out");
-  for (const std::int64_t bytes : {std::int64_t{0}, std::int64_t{64} << 20}) {
+  const auto least_mib = [&](std::int64_t bytes) {
     job.max_memory_bytes = bytes;
-    expect_refused(job, ErrorCode::kBadRequest, {"max-memory", "needs at least", "MiB"});
-  }
+    try {
+      quantize_checkpoint(job);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kBadRequest);
+      const std::string message = e.what(), before = "needs at least ";
+      EXPECT_NE(message.find("max-memory"), std::string::npos) << message;
+      return std::stoll(message.substr(message.find(before) + before.size()));
+    }
+    return 0LL;
+  };
+  constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+  const long long least = least_mib(0);
+  EXPECT_GT(least, 64);
+  EXPECT_EQ(least_mib(64 * kMiB), least);
+  EXPECT_EQ(least_mib((least - 1) * kMiB), least);
   EXPECT_FALSE(std::filesystem::exists(dir / "out"));
+  EXPECT_EQ(least_mib(least * kMiB), 0);
+}
+
+// Many engines take block scales for unsigned. Of chosen matrices the codes take the sign.
+TEST(QuantizeRefusals, NegativeBlockScalesOfMatricesThatAreCopied) {
+  EditableModel model(golden_dir("flash-nvfp4"));
+  model.tensor("layers.1.ffn.experts.2.w3.weight_scale").set<std::uint8_t>(7, 0xB8);
+  model.load();
+  const TempDir dir;
+  QuantizeJob job = quantize_job(model.dir().path(), dir / "copied");
+  job.modules = {"layers.0.*"};
+  expect_refused(job, ErrorCode::kBadCheckpoint,
+                 {"layers.1.ffn.experts.2.w3.weight_scale", "block scale 7 is negative"});
+  job = quantize_job(model.dir().path(), dir / "cast");
+  quantize_checkpoint(job);
+  expect_same_values(job.out, job.in);
+  const TensorStore store = TensorStore::open(job.out);
+  for (const StoredTensor& tensor : store.tensors()) {
+    if (!tensor.info->name.ends_with(".weight_scale")) continue;
+    for (const std::byte scale : tensor.bytes) {
+      ASSERT_EQ(scale & std::byte{0x80}, std::byte{0}) << tensor.info->name;
+    }
+  }
 }
 
 TEST(QuantizeRefusals, SourceThatIsNoModel) {
   const TempDir dir;
   expect_refused(quantize_job(dir / "none", dir / "out"), ErrorCode::kNotFound, {"none"});
-  expect_refused(quantize_job(dir.path(), dir / "out"), ErrorCode::kNotFound, {"config.json"});
+  std::filesystem::create_directory(dir / "empty");
+  expect_refused(quantize_job(dir / "empty", dir / "out"), ErrorCode::kNotFound, {"config.json"});
   EXPECT_FALSE(std::filesystem::exists(dir / "out"));
 }
 

@@ -216,7 +216,9 @@ TEST_F(Resume, OtherOptionsAreRefusedByName) {
   refuse("--modules", [](QuantizeJob& job) { job.modules = {"all"}; });
   refuse("--rounding", [](QuantizeJob& job) { job.encoding.rounding = E2m1Rounding::kHalfStep; });
   refuse("--four-over-six", [](QuantizeJob& job) { job.encoding.four_over_six = true; });
-  refuse("--calibrate", [](QuantizeJob& job) { job.input_scales = same_scales(0.5f); });
+  refuse("--calibrate", [](QuantizeJob& job) {
+    job.calibration = CalibrationTask{"a text", [] { return same_scales(0.5f); }};
+  });
   // What does not decide bytes may change.
   QuantizeJob job = resuming();
   job.num_threads = 2;
@@ -246,7 +248,7 @@ TEST_F(Resume, DamagedJournalIsRefused) {
   refuse(journal.substr(0, journal.size() / 2), "damaged");
   refuse("[]", "damaged");
   refuse("{}", "damaged");
-  refuse(R"({"version": 2})", "another version");
+  refuse(R"({"version": 1})", "another version");
   std::string other = journal;
   other.replace(other.find("exact_values"), 5, "exakt");
   refuse(other, "exact_values");
