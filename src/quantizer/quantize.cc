@@ -81,7 +81,8 @@ Source open_source(const QuantizeJob& job) {
   refuse_gguf_weights(job.in);
   Source source;
   source.store = std::make_shared<const TensorStore>(TensorStore::open(job.in, job.load_progress));
-  // Binding reads the small parameters, and each maps up to 2 MiB of the weights around it.
+  // Binding reads the small parameters, and each maps up to 2 MiB of the weights around it. The
+  // last call comes when all of them were read.
   const LoadProgressCallback progress = [&](const LoadProgress& so_far) {
     source.store->release_all();
     if (job.load_progress) job.load_progress(so_far);
@@ -91,7 +92,6 @@ Source open_source(const QuantizeJob& job) {
   } catch (const Error& e) {
     fail(e.code(), "{}: {}", job.in.string(), e.what());
   }
-  source.store->release_all();
   return source;
 }
 

@@ -13,6 +13,7 @@
 #include "numerics/bf16.h"
 #include "quantizer/journal.h"
 #include "quantizer/quantize_fixtures.h"
+#include "testing/random_checkpoint.h"
 
 namespace dsv4 {
 namespace {
@@ -291,6 +292,23 @@ TEST(QuantizeRefusals, SourceThatChangesUnderTheRun) {
   }
 }
 
+// After its last shard was read and that shard has its name.
+TEST(QuantizeRefusals, SourceThatChangesBeforeConfigJson) {
+  const TempDir dir;
+  write_sharded(golden_dir("flash-official"), dir / "in", 1, 1000);
+  QuantizeJob job = quantize_job(dir / "in", dir / "out");
+  const auto shard = dir / "in/model-00001-of-00001.safetensors";
+  job.progress = [&](const QuantizeProgress&) {
+    if (!std::filesystem::exists(dir / "out" / shard.filename())) return;
+    std::filesystem::last_write_time(
+        shard, std::filesystem::last_write_time(shard) + std::chrono::seconds(1));
+  };
+  expect_refused(job, ErrorCode::kBadCheckpoint,
+                 {"model-00001-of-00001", "was changed while it was read"});
+  EXPECT_EQ(files_of(job.out).count("config.json"), 0u);
+  EXPECT_EQ(files_of(job.out).count(std::string(kJournalFileName)), 1u);
+}
+
 TEST(QuantizeRefusals, ReadOnlyTarget) {
   if (::geteuid() == 0) {
     // Root may write anywhere but where no files can be.
@@ -304,6 +322,76 @@ TEST(QuantizeRefusals, ReadOnlyTarget) {
       dir / "out", std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
   expect_refused(quantize_job(golden_dir("flash-official"), dir / "out"), ErrorCode::kIo,
                  {"Permission denied"});
+}
+
+// A sparse source of more bytes than the disk has free, whatever is encoded. Returns its bytes;
+// 0 where there can be none.
+std::int64_t write_larger_than_the_disk(const std::filesystem::path& in) {
+  const std::uintmax_t free_bytes = std::filesystem::space(in.parent_path()).available;
+  ModelConfig config = scaled_flash_config(1);
+  config.num_layers = 1;
+  config.compress_ratios = {0};
+  config.hidden_size = config.expert_inter = 32768;  // an expert has 1.6 GB
+  config.experts_per_token = 1;
+  const std::uintmax_t num_experts = free_bytes / 1'500'000'000 + 2;
+  if (num_experts > 6000) return 0;  // 9 TB
+  config.num_experts = static_cast<int>(num_experts);
+  try {
+    return write_sparse_checkpoint(in, config, kOfficialFormats);
+  } catch (const std::filesystem::filesystem_error&) {
+    return 0;
+  }
+}
+
+TEST(QuantizeRefusals, DiskWithoutRoomForTheOutput) {
+  const TempDir dir;
+  if (write_larger_than_the_disk(dir / "in") == 0) {
+    GTEST_SKIP() << "no sparse file that is larger than this disk";
+  }
+  QuantizeJob job = quantize_job(dir / "in", dir / "out");
+  bool has_calibrated = false;
+  job.calibration.emplace();
+  job.calibration->measure = [&] {
+    has_calibrated = true;
+    return InputScales();
+  };
+  expect_refused(job, ErrorCode::kIo, {"bytes are free on this disk", "are needed"});
+  EXPECT_FALSE(has_calibrated);
+  EXPECT_FALSE(std::filesystem::exists(job.out));
+}
+
+// The journal says that the shard is there. When it turns out not to be, its room is needed again.
+TEST(QuantizeRefusals, DiskWithoutRoomForAShardThatIsMadeAgain) {
+  const TempDir dir;
+  if (write_larger_than_the_disk(dir / "in") == 0) {
+    GTEST_SKIP() << "no sparse file that is larger than this disk";
+  }
+  struct Stopped {};
+  write_sharded(golden_dir("flash-official"), dir / "small", 2, 50);
+  QuantizeJob job = quantize_job(dir / "small", dir / "out");
+  job.modules = {"head"};
+  job.progress = [](const QuantizeProgress& progress) {
+    if (progress.done == progress.total) throw Stopped();
+  };
+  EXPECT_THROW(quantize_checkpoint(job), Stopped);
+  // Its options, of which only the modules count, with the other source.
+  const auto path = dir / "out" / kJournalFileName;
+  nlohmann::json journal = nlohmann::json::parse(get_file(path));
+  journal["source"] = nlohmann::json::array();
+  for (const SourceFile& file : describe_source(dir / "in", TensorStore::open(dir / "in"))) {
+    journal["source"].push_back({{"name", file.name},
+                                 {"bytes", file.stamp.size_bytes},
+                                 {"modified_ns", file.stamp.modified_ns},
+                                 {"checksum", file.checksum}});
+  }
+  nlohmann::json finished = journal.at("finished").at(0);
+  finished["name"] = "model.safetensors";
+  journal["finished"] = {finished};
+  put_file(path, journal.dump());
+  job.in = dir / "in";
+  job.resume = true;
+  job.progress = nullptr;
+  expect_refused(job, ErrorCode::kIo, {"bytes are free on this disk", "are needed"});
 }
 
 // A file size limit is what a full disk looks like in the middle of a shard: the shards before it

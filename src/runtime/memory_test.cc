@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
 #include <string>
 
 #include "backends/backends.h"
@@ -17,23 +16,10 @@
 #include "model/model.h"
 #include "testing/golden_copy.h"
 #include "testing/random_checkpoint.h"
+#include "testing/resident_memory.h"
 
 namespace dsv4 {
 namespace {
-
-// The most that was ever resident, mapped files included; 0 where the kernel does not say.
-std::int64_t peak_resident_bytes() {
-  std::ifstream status("/proc/self/status");
-  std::string word;
-  while (status >> word) {
-    std::int64_t kilobytes = 0;
-    if (word == "VmHWM:" && status >> kilobytes) return kilobytes * 1024;
-  }
-  return 0;
-}
-
-// Makes peak_resident_bytes() begin anew; false where the kernel does not allow it.
-bool reset_peak() { return static_cast<bool>(std::ofstream("/proc/self/clear_refs") << "5"); }
 
 // Four tokens after a prompt long enough to use most experts of every layer.
 void generate(Model& model) {
@@ -54,28 +40,15 @@ void generate(Model& model) {
   }
 }
 
-// Sanitizers keep freed memory and shadows of their own.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-#else
-constexpr bool kSanitized = false;
-#endif
-
 TEST(Memory, AModelTakesItsFileAndAFifth) {
-  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory would be measured";
+  if (kKeepsFreedMemory) GTEST_SKIP() << "a sanitizer's own memory would be measured";
   const char* megabytes = std::getenv("DSV4_MEMORY_TEST_MB");
   const std::int64_t wanted = (megabytes != nullptr ? std::atoll(megabytes) : 200) * 1'000'000;
   const TestFolder folder;
   const std::int64_t payload =
       write_random_checkpoint(folder.path(), scaled_flash_config(wanted), kOfficialFormats, 1);
   ASSERT_GT(payload, wanted * 3 / 4);
-  if (!reset_peak()) GTEST_SKIP() << "the peak of resident memory cannot be reset here";
+  if (!reset_peak_resident()) GTEST_SKIP() << "the peak of resident memory cannot be reset here";
   const std::int64_t base = peak_resident_bytes();
 
   const auto backend = open_backend("reference");

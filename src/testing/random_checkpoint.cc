@@ -1,10 +1,13 @@
 #include "testing/random_checkpoint.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "io/safetensors_writer.h"
@@ -202,6 +205,33 @@ std::int64_t write_random_checkpoint(const std::filesystem::path& dir, const Mod
     writer.append(tensor.info->name, bytes);
   }
   writer.finish();
+  return store.payload_bytes();
+}
+
+std::int64_t write_sparse_checkpoint(const std::filesystem::path& dir, const ModelConfig& config,
+                                     const LayoutFormats& formats) {
+  std::filesystem::create_directories(dir);
+  write_config(dir, config);
+  std::vector<TensorInfo> tensors = expected_tensors(config, formats);
+  std::stable_partition(tensors.begin(), tensors.end(),
+                        [](const TensorInfo& tensor) { return tensor.dtype != DType::kE8M0; });
+  const TensorStore store = TensorStore::from_headers(std::move(tensors));
+  nlohmann::ordered_json json;
+  for (const StoredTensor& tensor : store.tensors()) {
+    const TensorInfo& info = *tensor.info;
+    std::vector<std::int64_t> shape;
+    for (int i = 0; i < info.shape.rank(); ++i) shape.push_back(info.shape[i]);
+    json[info.name] = {{"dtype", dtype_name(info.dtype)},
+                       {"shape", shape},
+                       {"data_offsets", {info.begin, info.end}}};
+  }
+  std::string header = json.dump();
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  const std::uint64_t length = header.size();
+  const std::filesystem::path path = dir / kSingleFileName;
+  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(&length), 8) << header;
+  std::filesystem::resize_file(path,
+                               8 + length + static_cast<std::uintmax_t>(store.payload_bytes()));
   return store.payload_bytes();
 }
 
