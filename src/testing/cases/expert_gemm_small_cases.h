@@ -33,14 +33,15 @@ inline std::vector<ExpertGemmKernel> expert_gemm_kernels() {
 }
 
 // Every kernel with weights of both formats and every format of the output: gate_up, down with
-// copies row by row, down in whole chunks of 64 columns, which come by tensor copies. With rows to
-// spare under NVFP4 weights. K and N are multiples of no tile.
+// copies row by row, down in whole chunks of 64 columns, which come by tensor copies. NVFP4 weights
+// have a global scale a row and meet rows to spare, MXFP4 ones have padding. K and N are multiples
+// of no tile.
 //
 // `rings`: K goes round the ring of stages once and on; without, as for a host, it is short.
 inline std::vector<ExpertGemmCase> small_expert_gemm_cases(bool rings) {
   std::vector<ExpertGemmCase> cases;
   for (const ExpertGemmKernel& kernel : expert_gemm_kernels()) {
-    for (const MatrixSpec& weights : {nvfp4_spec(), mxfp4_spec()}) {
+    for (const MatrixSpec& weights : {nvfp4_spec(true), mxfp4_spec().padded(32)}) {
       for (const MatrixSpec& out :
            {bf16_spec(), f32_spec().padded(8), nvfp4_spec(true).padded(32)}) {
         ExpertGemmCase c;
