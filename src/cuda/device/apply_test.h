@@ -12,6 +12,8 @@
 
 namespace dsv4::cuda {
 
+inline constexpr int kApplyThreads = 256;  // of a CTA
+
 template <class Function>
 __global__ void apply(const typename Function::Input* in, typename Function::Output* out,
                       std::int64_t n) {
@@ -26,7 +28,6 @@ std::vector<typename Function::Output> apply_on_device(
     CudaBackend& backend, const std::vector<typename Function::Input>& in) {
   using Input = typename Function::Input;
   using Output = typename Function::Output;
-  constexpr int kThreads = 256;
   const auto count = static_cast<std::int64_t>(in.size());
   const auto in_bytes = count * static_cast<std::int64_t>(sizeof(Input));
   const auto out_bytes = count * static_cast<std::int64_t>(sizeof(Output));
@@ -36,7 +37,8 @@ std::vector<typename Function::Output> apply_on_device(
   backend.copy_to_device(device_in.data(), in.data(), in_bytes, {});
   backend.synchronize({});
   launch("apply", apply<Function>,
-         {.grid = static_cast<unsigned>((count + kThreads - 1) / kThreads), .block = kThreads},
+         {.grid = static_cast<unsigned>((count + kApplyThreads - 1) / kApplyThreads),
+          .block = kApplyThreads},
          nullptr, device_in.as<Input>(), device_out.as<Output>(), count);
   check_cuda(cudaStreamSynchronize(nullptr), "apply a function");
   std::vector<Output> out(in.size());
@@ -67,8 +69,8 @@ void expect_of_all_words(CudaBackend& backend) {
   const DeviceBuffer device_counts = backend.allocate(2 * sizeof(unsigned long long));
   backend.fill(device_counts.data(), 0, device_counts.size_bytes(), {});
   backend.synchronize({});
-  launch("judge_all_words", judge_all_words<Function>, {.grid = 4096, .block = 256}, nullptr,
-         device_counts.as<unsigned long long>());
+  launch("judge_all_words", judge_all_words<Function>, {.grid = 4096, .block = kApplyThreads},
+         nullptr, device_counts.as<unsigned long long>());
   check_cuda(cudaStreamSynchronize(nullptr), "judge all words");
   unsigned long long counts[2] = {};
   backend.copy_to_host(counts, device_counts.data(), sizeof(counts), {});

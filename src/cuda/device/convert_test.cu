@@ -196,6 +196,13 @@ TEST_F(DeviceDecode, EveryE4m3CodeUnderEveryScaleIsExact) {
   }
 }
 
+// Four bytes of two E2M1 codes each, different, so that a mix of places shows, and every code in
+// every place for some `byte`: the byte, its halves exchanged, the complement of either.
+DSV4_HOST_DEVICE std::uint32_t four_bytes(std::uint32_t byte) {
+  const std::uint32_t two = byte | (byte >> 4 | (byte & 0xF) << 4) << 8;
+  return two | (~two & 0xFFFF) << 16;
+}
+
 // A byte of two E2M1 codes in its low eight bits, the block scale above: E4M3 or E8M0.
 template <bool kNvfp4>
 struct DecodeFp4 {
@@ -206,9 +213,8 @@ struct DecodeFp4 {
   };
   __device__ Output operator()(std::uint32_t word) const {
     Output out;
-    // Bytes 0 and 3 hold the pair, the others something else, so that a mix of places shows.
-    const std::uint32_t byte = word & 0xFF, scale = word >> 8;
-    decode_e2m1x8(byte << 24 | (~byte & 0xFF) << 16 | 0x5A00u | byte, out.codes);
+    const std::uint32_t scale = word >> 8;
+    decode_e2m1x8(four_bytes(word & 0xFF), out.codes);
     std::uint32_t scales[2] = {decode_e8m0_bf16x2(static_cast<std::uint8_t>(scale))};
     if (kNvfp4) decode_e4m3x4(scale | scale << 8, scales);
     for (int i = 0; i < 4; ++i) out.scaled[i] = mul_bf16x2(out.codes[i], scales[0]);
@@ -223,10 +229,8 @@ void expect_fp4(CudaBackend& backend, const Want& want_of) {
   const auto got = apply_on_device<DecodeFp4<kNvfp4>>(backend, in);
   for (const std::uint32_t word : in) {
     const auto scale = static_cast<std::uint8_t>(word >> 8);
-    const std::uint32_t byte = word & 0xFF;
-    const std::uint32_t bytes[4] = {byte, 0x5A, ~byte & 0xFF, byte};
     for (int i = 0; i < 8; ++i) {
-      const auto code = static_cast<std::uint8_t>(bytes[i / 2] >> 4 * (i % 2) & 15);
+      const auto code = static_cast<std::uint8_t>(four_bytes(word & 0xFF) >> 4 * i & 15);
       const auto half = [i](std::uint32_t pair) { return i % 2 == 0 ? low(pair) : high(pair); };
       ASSERT_EQ(half(got[word].codes[i / 2]), encode_bf16(decode_e2m1(code))) << int{code};
       const float want = want_of(code, scale);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "cuda/device/apply_test.h"
+#include "cuda/device/matrix_load.h"
 #include "cuda/device/nvfp4_decode.h"
 #include "numerics/bf16.h"
 #include "numerics/e2m1.h"
@@ -26,13 +27,13 @@ struct DecodeStep {
   using Input = PackedStep;
   using Output = Fragments;
   __device__ Output operator()(const Input& in) const {
+    // Each thread its own, from where the GEMMs load them.
+    __shared__ alignas(8) std::uint32_t stored[kApplyThreads][2];
+    stored[threadIdx.x][0] = in.row_g;
+    stored[threadIdx.x][1] = in.row_g8;
+    __threadfence_block();  // the load's text does not say that it reads memory
     FragmentScales<kQuantBlock> scales;
-    if constexpr (kQuantBlock == 16) {
-      scales.row_g = in.row_g;
-      scales.row_g8 = in.row_g8;
-    } else {
-      scales.rows = in.row_g;
-    }
+    scales.load(shared_address(stored[threadIdx.x]));
     Fragments out;
     decode_fragments(in.word, scales.template bf16x2<kStep>(), E2m1Multipliers(), out.a);
     return out;
