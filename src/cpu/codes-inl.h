@@ -85,12 +85,14 @@ HWY_INLINE void pack_codes(const std::uint8_t* codes, std::uint8_t* packed) {
 
 template <E2m1Rounding kRounding, class Quotient>
 HWY_INLINE void encode_e2m1_16(const float* x, const Quotient& quotient, std::uint8_t* packed) {
-  std::uint8_t codes[16];
+  const hn::Repartition<std::uint64_t, LaneTag> d64;
+  const hn::Rebind<std::uint8_t, decltype(d64)> d8;
   for (int i = 0; i < 16; i += kLanesPerRegister) {
-    const auto q = quotient(hn::LoadU(LaneTag(), x + i));
-    hn::StoreU(hn::DemoteTo(ByteTag(), e2m1_codes<kRounding>(q)), ByteTag(), codes + i);
+    // Of a pair the first code is in the low half.
+    const auto pairs =
+        hn::BitCast(d64, e2m1_codes<kRounding>(quotient(hn::LoadU(LaneTag(), x + i))));
+    hn::StoreU(hn::TruncateTo(d8, hn::Or(pairs, hn::ShiftRight<28>(pairs))), d8, packed + i / 2);
   }
-  pack_codes(codes, packed);
 }
 
 // Value of a code's magnitude bits with the sign of q, both formats: E2M1 has one mantissa bit and

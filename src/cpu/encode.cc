@@ -2,6 +2,8 @@
 // operation as in numerics/, on sixteen values at a time; blocks that are not finite go there.
 #include "cpu/encode.h"
 
+#include <algorithm>
+
 #include "numerics/bf16.h"
 #include "numerics/fp8_block.h"
 #include "numerics/mxfp4.h"
@@ -28,9 +30,12 @@ std::uint8_t e4m3_block(const float* x, int n, std::uint8_t* codes) {
 std::uint8_t mxfp4_block(const float* x, std::uint8_t* codes) {
   return encode_mxfp4_block(x, codes);
 }
-std::uint8_t nvfp4_block(const float* x, float global_scale, std::uint8_t* codes,
-                         E2m1Rounding rounding) {
-  return encode_nvfp4_block(x, global_scale, codes, rounding);
+void nvfp4_blocks(const float* x, std::int64_t n, float global_scale, std::uint8_t* codes,
+                  std::uint8_t* block_scales, E2m1Rounding rounding) {
+  for (std::int64_t i = 0; i < n; i += kNvfp4QuantBlock) {
+    block_scales[i / kNvfp4QuantBlock] =
+        encode_nvfp4_block(x + i, global_scale, codes + i / 2, rounding);
+  }
 }
 std::uint8_t nvfp4_block_four_over_six(const float* x, float global_scale, std::uint8_t* codes,
                                        E2m1Rounding rounding) {
@@ -105,20 +110,73 @@ std::uint8_t mxfp4_block(const float* x, std::uint8_t* codes) {
   return block_scale;
 }
 
-std::uint8_t nvfp4_block(const float* x, float global_scale, std::uint8_t* codes,
-                         E2m1Rounding rounding) {
-  const float block_amax = amax_of(x, kNvfp4QuantBlock);
-  if (!is_finite(block_amax)) return encode_nvfp4_block(x, global_scale, codes, rounding);
-  const std::uint8_t block_scale = nvfp4_block_scale(block_amax, global_scale);
-  const float divisor = nvfp4_divisor(block_scale, global_scale);
-  if (!(divisor > 0)) {
-    std::memset(codes, 0, kNvfp4BlockBytes);
-  } else if (rounding == E2m1Rounding::kNearestEven) {
-    encode_e2m1_16<E2m1Rounding::kNearestEven>(x, Quotient(divisor), codes);
-  } else {
-    encode_e2m1_16<E2m1Rounding::kHalfStep>(x, Quotient(divisor), codes);
+HWY_INLINE float block_amax(const float* x) {
+  const IntTag d;
+  auto largest = hn::Zero(d);
+  for (int i = 0; i < kNvfp4QuantBlock; i += kLanesPerRegister) {
+    const auto bits = hn::BitCast(d, hn::LoadU(LaneTag(), x + i));
+    largest = hn::Max(largest, hn::And(bits, hn::Set(d, 0x7FFFFFFF)));
   }
-  return block_scale;
+  return f32_from_bits(static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(d, largest))));
+}
+
+// Block scales and divisors of a tile's blocks as vectors, then their codes; false, with nothing
+// written, if it is not finite. 6 g is an FP32 above 0, and finite.
+template <E2m1Rounding kRounding>
+HWY_INLINE bool encode_tile(const float* x, int num_blocks, float global_scale, std::uint8_t* codes,
+                            std::uint8_t* block_scales) {
+  const LaneTag d;
+  float amaxes[kTileBlocks] = {}, divisors[kTileBlocks];
+  std::uint8_t scales[kTileBlocks];
+  for (int b = 0; b < num_blocks; ++b) amaxes[b] = block_amax(x + b * kNvfp4QuantBlock);
+  if (!is_finite(amax_of(amaxes, kTileBlocks))) return false;
+  for (int i = 0; i < kTileBlocks; i += kLanesPerRegister) {
+    const auto amax_lanes = hn::LoadU(d, amaxes + i);
+    const IntVec code = scale_codes(amax_lanes, global_scale);
+    hn::StoreU(hn::DemoteTo(ByteTag(), code), ByteTag(), scales + i);
+    const auto scale = value_of(code, amax_lanes, 3, 120, 8, 0x1p-9f);
+    hn::StoreU(hn::Mul(scale, hn::Set(d, global_scale)), d, divisors + i);
+  }
+  for (int b = 0; b < num_blocks; ++b) {
+    std::uint8_t* const block_codes = codes + b * kNvfp4BlockBytes;
+    if (divisors[b] > 0) {
+      encode_e2m1_16<kRounding>(x + b * kNvfp4QuantBlock, Quotient(divisors[b]), block_codes);
+    } else {
+      std::memset(block_codes, 0, kNvfp4BlockBytes);
+    }
+    block_scales[b] = scales[b];
+  }
+  return true;
+}
+
+template <E2m1Rounding kRounding>
+void encode_tiles(const float* x, std::int64_t n, float global_scale, std::uint8_t* codes,
+                  std::uint8_t* block_scales) {
+  const float divisor = kE2m1Max * global_scale;
+  const bool has_plain_divisor = divisor > 0 && is_finite(divisor);
+  const std::int64_t total_blocks = n / kNvfp4QuantBlock;
+  for (std::int64_t first = 0; first < total_blocks; first += kTileBlocks) {
+    const int num_blocks =
+        static_cast<int>(std::min<std::int64_t>(kTileBlocks, total_blocks - first));
+    const float* const tile = x + first * kNvfp4QuantBlock;
+    std::uint8_t* const tile_codes = codes + first * kNvfp4BlockBytes;
+    if (has_plain_divisor &&
+        encode_tile<kRounding>(tile, num_blocks, global_scale, tile_codes, block_scales + first)) {
+      continue;
+    }
+    for (int b = 0; b < num_blocks; ++b) {
+      block_scales[first + b] = encode_nvfp4_block(tile + b * kNvfp4QuantBlock, global_scale,
+                                                   tile_codes + b * kNvfp4BlockBytes, kRounding);
+    }
+  }
+}
+
+void nvfp4_blocks(const float* x, std::int64_t n, float global_scale, std::uint8_t* codes,
+                  std::uint8_t* block_scales, E2m1Rounding rounding) {
+  const auto encode = rounding == E2m1Rounding::kNearestEven
+                          ? &encode_tiles<E2m1Rounding::kNearestEven>
+                          : &encode_tiles<E2m1Rounding::kHalfStep>;
+  encode(x, n, global_scale, codes, block_scales);
 }
 
 // The sum of (x - decoded)^2 of sixteen, as nvfp4_block_error adds it up.
@@ -290,7 +348,7 @@ void hadamard(float* x, std::int64_t n, double* y) {
 
 const EncodeKernels& encode_kernel_table() {
   static constexpr EncodeKernels kKernels = {
-      &amax_of,     &e4m3_block,  &mxfp4_block,      &nvfp4_block,       &nvfp4_block_four_over_six,
+      &amax_of,     &e4m3_block,  &mxfp4_block,      &nvfp4_blocks,      &nvfp4_block_four_over_six,
       &e4m3_values, &bf16_values, &round_e4m3_block, &round_mxfp4_block, &hadamard};
   return kKernels;
 }

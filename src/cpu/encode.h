@@ -10,12 +10,14 @@
 namespace dsv4::cpu {
 
 struct EncodeKernels {
-  // As the functions of numerics/ with these names.
+  // As the functions of numerics/ with these names, where nothing else is said.
   float (*amax)(const float* x, std::int64_t n);
   std::uint8_t (*encode_e4m3_block)(const float* x, int n, std::uint8_t* codes);
   std::uint8_t (*encode_mxfp4_block)(const float* x, std::uint8_t* codes);
-  std::uint8_t (*encode_nvfp4_block)(const float* x, float global_scale, std::uint8_t* codes,
-                                     E2m1Rounding rounding);
+  // As encode_nvfp4_block on each 16 of x [n]: codes [n / 2], block_scales [n / 16].
+  void (*encode_nvfp4_blocks)(const float* x, std::int64_t n, float global_scale,
+                              std::uint8_t* codes, std::uint8_t* block_scales,
+                              E2m1Rounding rounding);
   std::uint8_t (*encode_nvfp4_block_four_over_six)(const float* x, float global_scale,
                                                    std::uint8_t* codes, E2m1Rounding rounding);
   // codes[i] = encode_e4m3(x[i] / divisor); quotients must not be NaN.

@@ -60,12 +60,13 @@ void quantize_row(const cpu::EncodeKernels& kernels, const Params& p, std::int64
 void cpu::encode_columns(const EncodeKernels& kernels, const MutableMatrixView& out,
                          std::int64_t row, std::int64_t col, const float* x, std::int64_t n,
                          float global_scale, E2m1Rounding rounding, bool four_over_six) {
-  const auto encode_nvfp4_block =
-      four_over_six ? kernels.encode_nvfp4_block_four_over_six : kernels.encode_nvfp4_block;
   auto* codes = static_cast<std::uint8_t*>(out.data) +
                 data_bytes(out.format, out.row_stride) * row + data_bytes(out.format, col);
   auto* scales =
       static_cast<std::uint8_t*>(out.block_scales) + out.scale_stride * row + col / out.block_cols;
+  if (out.format == Format::kNvfp4 && !four_over_six) {
+    return kernels.encode_nvfp4_blocks(x, n, global_scale, codes, scales, rounding);
+  }
   for (std::int64_t begin = 0; begin < n; begin += out.block_cols) {
     const std::int64_t block_n = std::min(out.block_cols, n - begin);
     std::uint8_t* block_codes = codes + data_bytes(out.format, begin);
@@ -78,7 +79,8 @@ void cpu::encode_columns(const EncodeKernels& kernels, const MutableMatrixView& 
         block_scale = kernels.encode_mxfp4_block(x + begin, block_codes);
         break;
       default:
-        block_scale = encode_nvfp4_block(x + begin, global_scale, block_codes, rounding);
+        block_scale = kernels.encode_nvfp4_block_four_over_six(x + begin, global_scale, block_codes,
+                                                               rounding);
     }
   }
 }

@@ -152,14 +152,49 @@ TEST(CpuQuantize, GoldenTensorsOnEveryInstructionSet) {
       EXPECT_SAME_BITS(rows.codes, codes);
       EXPECT_SAME_BITS(rows.block_scales, scales);
       Nvfp4Row blocks(x.size());
-      for (std::size_t begin = 0; begin < x.size(); begin += 16) {
-        float values[16];
-        for (std::size_t i = 0; i < 16; ++i) values[i] = decode_bf16(x[begin + i]);
-        blocks.block_scales[begin / 16] = cpu::encode_kernels(target).encode_nvfp4_block(
-            values, g, blocks.codes.data() + begin / 2, E2m1Rounding::kNearestEven);
-      }
+      std::vector<float> values;
+      for (const std::uint16_t bits : x) values.push_back(decode_bf16(bits));
+      cpu::encode_kernels(target).encode_nvfp4_blocks(
+          values.data(), static_cast<std::int64_t>(x.size()), g, blocks.codes.data(),
+          blocks.block_scales.data(), E2m1Rounding::kNearestEven);
       EXPECT_SAME_BITS(blocks.codes, codes);
       EXPECT_SAME_BITS(blocks.block_scales, scales);
+    }
+  }
+}
+
+// Rows of one block to several tiles, with a block that is not finite in any place, under global
+// scales at both ends of FP32.
+TEST(CpuQuantize, Fp32BlocksOnEveryInstructionSet) {
+  const std::vector<float> values = heavy_tailed_values(32, 1 << 14);
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float g : {0.01f, 1e-38f, 1e-44f, 2e38f, 0.0f}) {
+    for (const E2m1Rounding rounding : kRoundings) {
+      std::vector<float> x = values;
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        x[i] *= static_cast<float>(g / 0.01) * (i / 16 % 9 == 0 ? 1e-5f : 1);
+        if (i / 16 % 23 == 5) x[i] = i % 2 == 0 ? 0.0f : -0.0f;
+        if (i % 5003 == 5002) x[i] = -infinity;
+      }
+      Nvfp4Row want(x.size());
+      for (std::size_t i = 0; i < x.size(); i += 16) {
+        want.block_scales[i / 16] =
+            encode_nvfp4_block(x.data() + i, g, want.codes.data() + i / 2, rounding);
+      }
+      for (const std::int64_t target : all_targets()) {
+        SCOPED_TRACE(hwy::TargetName(target));
+        std::size_t begin = 0;
+        Nvfp4Row got(x.size());
+        for (std::size_t blocks = 1; begin < x.size(); blocks = blocks % 37 + 1) {
+          const std::size_t n = std::min(16 * blocks, x.size() - begin);
+          cpu::encode_kernels(target).encode_nvfp4_blocks(
+              x.data() + begin, static_cast<std::int64_t>(n), g, got.codes.data() + begin / 2,
+              got.block_scales.data() + begin / 16, rounding);
+          begin += n;
+        }
+        EXPECT_SAME_BITS(got.codes, want.codes);
+        EXPECT_SAME_BITS(got.block_scales, want.block_scales);
+      }
     }
   }
 }
