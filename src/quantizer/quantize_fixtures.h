@@ -24,6 +24,11 @@ inline QuantizeJob quantize_job(const std::filesystem::path& in, const std::file
   return job;
 }
 
+inline void expect_refused(const QuantizeJob& job, ErrorCode code,
+                           const std::vector<std::string>& parts) {
+  expect_error(code, parts, [&] { quantize_checkpoint(job); });
+}
+
 // Every file of a directory, hidden ones too: name to content.
 inline std::map<std::string, std::string> files_of(const std::filesystem::path& dir) {
   std::map<std::string, std::string> files;

@@ -1,28 +1,22 @@
-// quantize_refusals_test.cc: runs that must not begin, or must stop: bad places, bad sources, full
-// and read-only disks. The source stays as it was, and nothing half written gets a final name.
+// quantize_refusals_test.cc: runs that must not begin, or must stop: bad places, bad sources, a
+// target that is read-only. The source stays as it was, and nothing half written gets a final name.
+// Full disks: quantize_disk_test.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <csignal>
 #include <limits>
 
 #include "io/directory_lock.h"
 #include "numerics/bf16.h"
 #include "quantizer/journal.h"
 #include "quantizer/quantize_fixtures.h"
-#include "testing/random_checkpoint.h"
 
 namespace dsv4 {
 namespace {
 
 using testing::ElementsAre;
-
-void expect_refused(const QuantizeJob& job, ErrorCode code, const std::vector<std::string>& parts) {
-  expect_error(code, parts, [&] { quantize_checkpoint(job); });
-}
 
 TEST(QuantizeRefusals, OutputThatIsTheSource) {
   const TempDir dir;
@@ -322,105 +316,6 @@ TEST(QuantizeRefusals, ReadOnlyTarget) {
       dir / "out", std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
   expect_refused(quantize_job(golden_dir("flash-official"), dir / "out"), ErrorCode::kIo,
                  {"Permission denied"});
-}
-
-// A sparse source of more bytes than the disk has free, whatever is encoded. Returns its bytes;
-// 0 where there can be none.
-std::int64_t write_larger_than_the_disk(const std::filesystem::path& in) {
-  const std::uintmax_t free_bytes = std::filesystem::space(in.parent_path()).available;
-  ModelConfig config = scaled_flash_config(1);
-  config.num_layers = 1;
-  config.compress_ratios = {0};
-  config.hidden_size = config.expert_inter = 32768;  // an expert has 1.6 GB
-  config.experts_per_token = 1;
-  const std::uintmax_t num_experts = free_bytes / 1'500'000'000 + 2;
-  if (num_experts > 6000) return 0;  // 9 TB
-  config.num_experts = static_cast<int>(num_experts);
-  try {
-    return write_sparse_checkpoint(in, config, kOfficialFormats);
-  } catch (const std::filesystem::filesystem_error&) {
-    return 0;
-  }
-}
-
-TEST(QuantizeRefusals, DiskWithoutRoomForTheOutput) {
-  const TempDir dir;
-  if (write_larger_than_the_disk(dir / "in") == 0) {
-    GTEST_SKIP() << "no sparse file that is larger than this disk";
-  }
-  QuantizeJob job = quantize_job(dir / "in", dir / "out");
-  bool has_calibrated = false;
-  job.calibration.emplace();
-  job.calibration->measure = [&] {
-    has_calibrated = true;
-    return InputScales();
-  };
-  expect_refused(job, ErrorCode::kIo, {"bytes are free on this disk", "are needed"});
-  EXPECT_FALSE(has_calibrated);
-  EXPECT_FALSE(std::filesystem::exists(job.out));
-}
-
-// The journal says that the shard is there. When it turns out not to be, its room is needed again.
-TEST(QuantizeRefusals, DiskWithoutRoomForAShardThatIsMadeAgain) {
-  const TempDir dir;
-  if (write_larger_than_the_disk(dir / "in") == 0) {
-    GTEST_SKIP() << "no sparse file that is larger than this disk";
-  }
-  struct Stopped {};
-  write_sharded(golden_dir("flash-official"), dir / "small", 2, 50);
-  QuantizeJob job = quantize_job(dir / "small", dir / "out");
-  job.modules = {"head"};
-  job.progress = [](const QuantizeProgress& progress) {
-    if (progress.done == progress.total) throw Stopped();
-  };
-  EXPECT_THROW(quantize_checkpoint(job), Stopped);
-  // Its options, of which only the modules count, with the other source.
-  const auto path = dir / "out" / kJournalFileName;
-  nlohmann::json journal = nlohmann::json::parse(get_file(path));
-  journal["source"] = nlohmann::json::array();
-  for (const SourceFile& file : describe_source(dir / "in", TensorStore::open(dir / "in"))) {
-    journal["source"].push_back({{"name", file.name},
-                                 {"bytes", file.stamp.size_bytes},
-                                 {"modified_ns", file.stamp.modified_ns},
-                                 {"checksum", file.checksum}});
-  }
-  nlohmann::json finished = journal.at("finished").at(0);
-  finished["name"] = "model.safetensors";
-  journal["finished"] = {finished};
-  put_file(path, journal.dump());
-  job.in = dir / "in";
-  job.resume = true;
-  job.progress = nullptr;
-  expect_refused(job, ErrorCode::kIo, {"bytes are free on this disk", "are needed"});
-}
-
-// A file size limit is what a full disk looks like in the middle of a shard: the shards before it
-// stay, and with room the run goes on to the same bytes.
-TEST(QuantizeRefusals, DiskThatFillsUp) {
-  const TempDir dir;
-  write_sharded(golden_dir("flash-official"), dir / "in", 3, 100);
-  quantize_checkpoint(quantize_job(dir / "in", dir / "whole"));
-  std::vector<std::uintmax_t> sizes;
-  for (const auto& entry : std::filesystem::directory_iterator(dir / "whole")) {
-    if (entry.path().extension() == ".safetensors") sizes.push_back(entry.file_size());
-  }
-  struct rlimit old {};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
-  const auto old_handler = ::signal(SIGXFSZ, SIG_IGN);
-  QuantizeJob job = quantize_job(dir / "in", dir / "out");
-  const struct rlimit small { *std::max_element(sizes.begin(), sizes.end()) - 1, old.rlim_max };
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  expect_refused(job, ErrorCode::kIo, {".safetensors", "File too large"});
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
-  ::signal(SIGXFSZ, old_handler);
-  EXPECT_EQ(files_of(dir / "out").count("config.json"), 0u);
-  for (const auto& [name, content] : files_of(dir / "out")) {
-    if (name.starts_with('.')) continue;
-    EXPECT_TRUE(content == get_file(dir / "whole" / name)) << name;
-  }
-  job.resume = true;
-  quantize_checkpoint(job);
-  expect_same_files(dir / "out", dir / "whole");
 }
 
 }  // namespace
