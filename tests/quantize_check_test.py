@@ -26,10 +26,11 @@ if reason is not None:
     print(f"skipped: the checker's packages could not be fetched: {reason}")
     sys.exit(SKIPPED)
 sys.path.insert(1, PACKAGES)
+import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
 
 import check_nvfp4  # noqa: E402
-from check_nvfp4_testing import EXPERT, GOLDEN, Checkpoint  # noqa: E402
+from check_nvfp4_testing import EXPERT, GOLDEN, Checkpoint, to_transformers  # noqa: E402
 
 
 class QuantizeTest(CliTest):
@@ -212,6 +213,16 @@ class HardSources(QuantizeTest):
         self.assertGreater(total.reencoded_blocks, 0)
         self.assertFalse(total.lossless)
 
+    def test_nvfp4_with_negative_block_scales(self):
+        model = Checkpoint(GOLDEN / "flash-nvfp4")
+        scales = model.array(EXPERT + ".weight_scale")
+        for block in (0, 5, scales.size - 1):
+            model.set_byte(EXPERT + ".weight_scale", block, scales.flat[block] | 0x80)
+        source = self.write_source(model)
+        total = self.check(self.quantize(source), source)
+        self.assertTrue(total.lossless)
+        self.assertEqual(total.cast_blocks, total.quant_blocks)
+
     def test_fp8_experts_with_numbers_for_scales(self):
         for suffix in ("w1", "w2", "w3"):
             for expert in range(self.bf16.config["n_routed_experts"]):
@@ -241,6 +252,29 @@ class HardSources(QuantizeTest):
             total = self.check(self.quantize(source, *options), source)
             self.assertGreater(total.zeroed_blocks, 0)
             self.assertGreater(total.scales_too_small, 0)
+
+    def test_weights_near_both_ends_of_fp32(self):
+        name = EXPERT + ".weight"
+        weights = self.bf16.array(name, ml_dtypes.bfloat16).astype(np.float32)
+        weights /= np.abs(weights).max()
+        for amax in (3.38e38, 1e10, 1e-23, 3e-35, 1e-38, 1e-40):
+            with self.subTest(amax=amax):
+                values = (weights * np.float32(amax)).astype(ml_dtypes.bfloat16)
+                for part in ("w1", "w3"):
+                    matrix = f"{EXPERT[:-1]}{part[1]}.weight"
+                    self.bf16.put(matrix, "BF16", values.view(np.uint16))
+                source = self.write_source(self.bf16)
+                self.check(self.quantize(source), source)
+                if amax > 1e-35:  # else the reciprocal of the global scale is infinite
+                    layout = "compressed-tensors"
+                    self.check(self.quantize(source, "--layout", layout), source, layout)
+
+    def test_names_of_transformers(self):
+        for model in (self.official, self.bf16):
+            to_transformers(model)
+            source = self.write_source(model)
+            for options in ((), ("--modules", "all", "--layout", "compressed-tensors")):
+                self.check(self.quantize(source, *options), source, "auto")
 
     def test_nan_and_infinity_are_refused_by_name(self):
         name = EXPERT + ".weight"

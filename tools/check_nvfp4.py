@@ -21,6 +21,7 @@ try:
     from nvfp4_checker.comparison import REPORT, Comparison
     from nvfp4_checker.config_rules import ConfigRules
     from nvfp4_checker.model_files import Findings, Model, strict_json
+    from nvfp4_checker.spellings import official_name
     from nvfp4_checker.tensor_rules import TensorRules
 except ModuleNotFoundError as error:
     print(
@@ -32,9 +33,19 @@ except ModuleNotFoundError as error:
 MAX_SHOWN = 20
 
 
-def read(folder, findings, layout="auto"):
-    rules = TensorRules(Model(folder, findings), findings, layout)
+def read(folder, findings, layout="auto", has_source=False):
+    rules = TensorRules(Model(folder, findings), findings, layout, has_source)
     rules.run()
+    return rules
+
+
+def read_source(folder, findings):
+    """A source may have other publishers' names; what is wrong with it is no fault of the model."""
+    source_findings = Findings()
+    rules = TensorRules(Model(folder, source_findings, official_name), source_findings)
+    rules.run()
+    for where, rule, message in source_findings.refusals:
+        findings.note(f"source: {where}: [{rule}] {message}")
     return rules
 
 
@@ -42,17 +53,14 @@ def check(folder, source=None, layout="auto"):
     """Returns (findings, TensorRules of the model or None, Comparison or None)."""
     findings = Findings()
     try:
-        model = read(folder, findings, layout)
+        model = read(folder, findings, layout, has_source=source is not None)
         if model.layout is None:
             findings.refuse(str(folder), "layout", "has no NVFP4 tensor")
             return findings, model, None
         ConfigRules(model.model, model.matrices, model.layout, findings).run()
         if source is None:
             return findings, model, None
-        source_findings = Findings()
-        original = read(source, source_findings)
-        for where, rule, message in source_findings.refusals:
-            findings.note(f"source: {where}: [{rule}] {message}")
+        original = read_source(source, findings)
         report = model.model.folder / REPORT
         claims = strict_json(report) if report.exists() else None
         if claims is None:

@@ -29,6 +29,7 @@ if __name__ == "__main__":
 
 import numpy as np  # noqa: E402
 
+import check_nvfp4  # noqa: E402
 from check_nvfp4_testing import (  # noqa: E402
     EXPERT,
     GOLDEN,
@@ -36,7 +37,9 @@ from check_nvfp4_testing import (  # noqa: E402
     Checkpoint,
     cast_to_nvfp4,
     experts_of,
+    prune_layer,
     to_compressed_tensors,
+    to_transformers,
 )
 from nvfp4_checker import codecs  # noqa: E402
 
@@ -84,8 +87,10 @@ class Accepted(CheckerTest):
 
     def test_fp8_scales_as_numbers(self):
         name = "layers.0.attn.wkv.scale"
-        self.model.put(name, "F32", codecs.e8m0_values(self.model.array(name)))
-        self.expect_accepted()
+        scales = codecs.e8m0_values(self.model.array(name))
+        for factor in (1, 2.0**20, 2.0**100):  # large ones are whole numbers, too
+            self.model.put(name, "F32", scales * np.float32(factor))
+            self.expect_accepted()
 
     def test_an_all_zero_expert(self):
         for part in ("w1", "w3"):
@@ -101,6 +106,54 @@ class Accepted(CheckerTest):
         self.assertEqual(total.values, 48 * 128 * 128)  # 4 layers of 4 experts
         self.assertEqual(total.cast_blocks, total.quant_blocks)
         self.assertEqual((total.relative_error, total.worst_error), (0, 0))
+
+
+    def test_source_in_the_spellings_of_transformers(self):
+        source = copy.deepcopy(self.official)
+        to_transformers(source)
+        self.assertIn("model.layers.1.mlp.experts.2.gate_proj.weight", source.tensors)
+        self.model.config = {**source.config, "quantization_config": self.quantization}
+        self.assertTrue(self.expect_accepted(source=source).totals()["total"].lossless)
+
+    def test_source_with_a_prefix_and_another_name_for_scales(self):
+        source = copy.deepcopy(self.official)
+        for name in list(source.tensors):
+            scale = ".weight_scale_inv" if ".attn." in name else ".scale"
+            source.rename(name, "model." + name.replace(".scale", scale))
+        self.assertIn("model.layers.0.attn.wkv.weight_scale_inv", source.tensors)
+        self.assertTrue(self.expect_accepted(source=source).totals()["total"].lossless)
+
+    def test_source_with_two_spellings_of_one_tensor(self):
+        source = copy.deepcopy(self.official)
+        source.tensors["model.norm.weight"] = source.tensors["norm.weight"]
+        findings, _, _ = check_nvfp4.check(
+            self.model.write(self.root / "model"), source.write(self.root / "source")
+        )
+        self.assertIn("another spelling of norm.weight", " ".join(findings.notes))
+
+    def test_weights_near_both_ends_of_fp32(self):
+        """Global scales from 2^-131 to 2^117 are honest where the source has them; without it those
+        that 1 / scale of a likely one would give are not."""
+        for shift in (-120, -108, 20, 125):
+            source = copy.deepcopy(self.official)
+            for part in ("w1", "w3"):
+                name = f"layers.1.ffn.experts.2.{part}.scale"
+                scales = source.array(name).astype(int)
+                scales += 127 + shift - 3 - scales.max()
+                source.put(name, "F8_E8M0", np.clip(scales, 0, 254).astype(np.uint8))
+            model = copy.deepcopy(source)
+            cast_to_nvfp4(model, experts_of(model, "layers."))
+            model.config, model.files = self.model.config, self.model.files
+            self.assertTrue(self.expect_accepted(model, source=source).totals()["total"].lossless)
+            if shift == 20:
+                self.expect_refused(EXPERT, "reciprocal", model=model)
+            else:
+                self.expect_accepted(model)
+
+    def test_layers_with_fewer_experts(self):
+        """As pruning leaves them; a note."""
+        prune_layer(self.model, 2, 3)
+        self.expect_accepted()
 
 
 class Refused(CheckerTest):
@@ -234,7 +287,13 @@ class Refused(CheckerTest):
         self.assertIn("layout", [rule for _, rule, _ in refusals])
 
     def test_nan_and_negative_block_scales(self):
-        for byte, word in ((0x7F, "NaN"), (0xFF, "NaN"), (0xB8, "negative")):
+        for byte, word in (
+            (0x7F, "NaN"),
+            (0xFF, "NaN"),
+            (0x80, "negative"),
+            (0xB8, "negative"),
+            (0xFE, "negative"),
+        ):
             model = copy.deepcopy(self.good)
             model.set_byte(EXPERT + ".weight_scale", 9, byte)
             self.expect_refused(
@@ -242,6 +301,15 @@ class Refused(CheckerTest):
             )
         self.model.set_byte("mtp.0.ffn.experts.0.w1.scale", 0, 0xFF)
         self.expect_refused("mtp.0.ffn.experts.0.w1.scale", "nan-scale")
+
+    def test_block_scales_that_are_all_0(self):
+        name = EXPERT + ".weight_scale"
+        zeros = np.zeros_like(self.model.array(name))
+        self.model.put(name, "F8_E4M3", zeros)
+        self.expect_refused(name, "zero-scales")
+        zeros[5, 1] = 0x38  # of one block in many: a note
+        self.model.put(name, "F8_E4M3", zeros)
+        self.expect_accepted()
 
     def test_scalars_that_are_not_positive_and_finite(self):
         for value in (0, -1e-4, np.inf, np.nan, 1e-42):
@@ -394,6 +462,11 @@ class RefusedConfigs(CheckerTest):
         self.expect_refused("config.json", "config", "expert_dtype")
         del self.model.config["quantization_config"]
         self.expect_refused("config.json", "config", "quantization_config")
+
+    def test_number_of_experts(self):
+        for wrong in (1, 3, 5, 256):
+            self.model.config["n_routed_experts"] = wrong
+            self.expect_refused("config.json", "config", f"n_routed_experts is {wrong}", "has 4")
 
     def test_dynamic_inputs_beside_input_scales(self):
         for quantization in self.both():

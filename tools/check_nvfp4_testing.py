@@ -4,6 +4,7 @@ of them. Its models are cast from the golden model flash-official with none of t
 
 import copy
 import json
+import re
 import struct
 import tempfile
 import unittest
@@ -179,6 +180,63 @@ def to_compressed_tensors(model, with_inputs=True):
         "quantization_status": "compressed",
         "config_groups": {"group_0": group},
         "ignore": ["re:.*attn.*", "re:.*shared_experts.*", "re:mtp.*", "head"],
+    }
+
+
+def prune_layer(model, layer, keep):
+    """Its first `keep` experts, as pruning leaves a layer with a learned router."""
+    prefix = f"layers.{layer}.ffn."
+    model.put(prefix + "gate.weight", "BF16", model.array(prefix + "gate.weight", np.uint16)[:keep])
+    model.put(prefix + "gate.bias", "F32", model.array(prefix + "gate.bias", np.float32)[:keep])
+    for name in list(model.tensors):
+        expert = re.match(re.escape(prefix) + r"experts\.(\d+)\.", name)
+        if expert and int(expert[1]) >= keep:
+            del model.tensors[name]
+
+
+def transformers_name(name):
+    """As save_pretrained calls it."""
+    for pattern, replacement in (
+        (r"^embed\.", "embed_tokens."),
+        (r"^hc_head_", "hc_head.hc_"),
+        (r"\.attn\.", ".self_attn."),
+        (r"\.ffn\.", ".mlp."),
+        (r"\.attn_norm\.", ".input_layernorm."),
+        (r"\.ffn_norm\.", ".post_attention_layernorm."),
+        (r"\.hc_(attn|ffn)_", r".\1_hc."),
+        (r"\.attn_sink$", ".sinks"),
+        (r"\.indexer\.compressor\.", ".compressor.indexer."),
+        (r"\.indexer\.weights_proj\.", ".compressor.indexer.scorer.weights_proj."),
+        (r"\.indexer\.wq_b\.", ".compressor.indexer.q_b_proj."),
+        (r"\.(compressor|indexer)\.norm\.", r".\1.kv_norm."),
+        (r"\.ape$", ".position_bias"),
+        (r"\.wq_([ab])\.", r".q_\1_proj."),
+        (r"\.wkv\.", ".kv_proj."),
+        (r"\.wgate\.", ".gate_proj."),
+        (r"\.wo_([ab])\.", r".o_\1_proj."),
+        (r"\.q_norm\.", ".q_a_norm."),
+        (r"\.gate\.bias$", ".gate.e_score_correction_bias"),
+        (r"(experts(?:\.\d+)?)\.w1\.", r"\1.gate_proj."),
+        (r"(experts(?:\.\d+)?)\.w2\.", r"\1.down_proj."),
+        (r"(experts(?:\.\d+)?)\.w3\.", r"\1.up_proj."),
+    ):
+        name = re.sub(pattern, replacement, name)
+    return "lm_head." + name[len("head.") :] if name.startswith("head.") else "model." + name
+
+
+def to_transformers(model):
+    """Names and config of a model that transformers saved."""
+    model.tensors = {transformers_name(name): tensor for name, tensor in model.tensors.items()}
+    kinds = {0: "sliding_attention", 4: "compressed_sparse_attention"}
+    config, num_layers = model.config, model.config["num_hidden_layers"]
+    ratios, by_hash = config.pop("compress_ratios"), config.pop("num_hash_layers")
+    config["layer_types"] = [
+        kinds.get(ratio, "heavily_compressed_attention") for ratio in ratios[:num_layers]
+    ]
+    config["mlp_layer_types"] = ["hash_moe"] * by_hash + ["moe"] * (num_layers - by_hash)
+    config["compress_rates"] = {
+        "compressed_sparse_attention": 4,
+        "heavily_compressed_attention": 128,
     }
 
 

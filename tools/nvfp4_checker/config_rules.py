@@ -21,6 +21,7 @@ class ConfigRules:
 
     def run(self):
         config = self.model.config
+        self._check_expert_count(config["n_routed_experts"])
         claimed = config.get("expert_dtype")
         experts = [n for n in self.nvfp4 if re.match(r"layers\.\d+\.ffn\.experts\.", n)]
         if claimed == "fp8" and experts:
@@ -39,6 +40,22 @@ class ConfigRules:
     def _expect(self, where, key, value, wanted):
         if value not in wanted:
             self._refuse(where, f"{key} is {value!r}, not " + " or ".join(map(repr, wanted)))
+
+    def _check_expert_count(self, claimed):
+        """Engines size every layer by it. The draft block of a pruned model may have more."""
+        routers = [
+            tensor
+            for name, tensor in self.model.tensors.items()
+            if re.fullmatch(r"layers\.\d+\.ffn\.gate\.weight", name)
+        ]
+        counts = [router.shape[0] for router in routers if router.shape]
+        if counts and max(counts) != claimed:
+            self._refuse(CONFIG, f"n_routed_experts is {claimed}, a layer has {max(counts)}")
+        elif counts and min(counts) != claimed:
+            self.findings.note(
+                f"layers have {min(counts)} to {claimed} experts: not for engines that take "
+                "n_routed_experts for all of them"
+            )
 
     # ---- ModelOpt
 

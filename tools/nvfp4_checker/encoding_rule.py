@@ -58,11 +58,15 @@ class Encoding:
         scales = np.maximum(scales, np.uint8(1))
         codes = codecs.pack(codecs.encode_blocks(values, scales, self.global_scale, self.rounding))
         stored = source.weight.rows(begin, end).view(np.uint8)
+        if source.form == "NVFP4":
+            # Scales come out positive: the codes take the sign of a negative one.
+            negative = source.scales.rows(begin, end).view(np.uint8) >> 7
+            stored = stored ^ np.repeat(negative * np.uint8(0x88), codecs.NVFP4_BLOCK // 2, axis=1)
         multipliers = source.scales.rows(begin, end).view(np.uint8)
         if source.form == "MXFP4":
             multipliers = np.repeat(codecs.e8m0_values(multipliers).astype(np.float64), 2, axis=1)
         else:
-            multipliers = codecs.e4m3_values(multipliers).astype(np.float64) * np.float64(
+            multipliers = codecs.e4m3_values(multipliers & 0x7F).astype(np.float64) * np.float64(
                 source.global_scale
             )
         wanted = multipliers / np.float64(self.global_scale)

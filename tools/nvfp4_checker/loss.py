@@ -106,8 +106,8 @@ def count_blocks(tally, encoding, made, values, codes, scales, cast):
     has_code = (codes & 0x77).reshape(*scales.shape, -1).any(axis=2)
     tally.zeroed_blocks = int((~has_code & (block_amax > 0)).sum())
     divisors = codecs.e4m3_values(scales) * made.global_scale
-    beyond = (blocks > (np.float32(7) * divisors)[:, :, None]) & (divisors > 0)[:, :, None]
     with np.errstate(over="ignore"):
+        beyond = (blocks > (np.float32(7) * divisors)[:, :, None]) & (divisors > 0)[:, :, None]
         wanted = block_amax / (np.float32(6) * made.global_scale)
     tally.saturated_values = int((beyond & ~cast[:, :, None]).sum())
     tally.scales_too_large = int(((wanted > 464) & ~cast).sum())

@@ -126,9 +126,10 @@ def read_header(path, findings):
 
 
 class Model:
-    """config.json, hf_quant_config.json or None, and the tensors of all shards by name."""
+    """config.json, hf_quant_config.json or None, and the tensors of all shards by name, or by what
+    `official_name` makes of it."""
 
-    def __init__(self, folder, findings):
+    def __init__(self, folder, findings, official_name=None):
         self.folder = Path(folder)
         self.config = strict_json(self.folder / "config.json")
         quant = self.folder / "hf_quant_config.json"
@@ -140,6 +141,16 @@ class Model:
         else:
             self.tensors = read_header(self.folder / SINGLE, findings) or {}
             self._refuse_strays({SINGLE}, findings)
+        if official_name is not None:
+            self._rename(official_name, findings)
+
+    def _rename(self, official_name, findings):
+        stored, self.tensors = self.tensors, {}
+        for name, tensor in stored.items():
+            tensor.name = official_name(name)
+            if tensor.name in self.tensors:
+                findings.refuse(name, "name", f"is another spelling of {tensor.name}")
+            self.tensors[tensor.name] = tensor
 
     def _read_shards(self, index, findings):
         by_shard = {}

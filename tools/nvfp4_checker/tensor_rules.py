@@ -14,6 +14,9 @@ from nvfp4_checker.model_files import Tensor
 from nvfp4_checker.tensor_table import expected_tensors, is_dspark
 
 CHUNK_VALUES = 1 << 20  # decoded at a time
+# Trained weights and inputs are smaller by far than 2688, which a scale of 1 gives. Above the larger
+# bound a reciprocal would be of values below 1e-6, which is no likelier.
+RECIPROCAL_SCALES = (1.0, 2.0**32)
 SUFFIXES = (
     "weight",
     "weight_packed",
@@ -73,10 +76,11 @@ def pair_of(name):
 
 class TensorRules:
     """Reads a model's matrices and refuses what breaks a rule. `layout`: modelopt,
-    compressed-tensors or auto; afterwards the one found, or None for a model without NVFP4."""
+    compressed-tensors or auto; afterwards the one found, or None for a model without NVFP4.
+    `has_source`: the weights will be compared, so their size needs no guess."""
 
-    def __init__(self, model, findings, layout="auto"):
-        self.model, self.findings = model, findings
+    def __init__(self, model, findings, layout="auto", has_source=False):
+        self.model, self.findings, self.has_source = model, findings, has_source
         self.layout = self._find_layout(layout)
         self.matrices = {}
         self.scalar_shapes = {}
@@ -305,7 +309,7 @@ class TensorRules:
             check[matrix.form](matrix)
 
     def _check_nvfp4(self, matrix):
-        some_code, zeroed = False, 0
+        some_code, some_scaled, zeroed = False, False, 0
         for begin, end in matrix.chunks():
             scales = matrix.scales.rows(begin, end).view(np.uint8)
             if (scales > 0x7E).any():
@@ -320,19 +324,27 @@ class TensorRules:
             codes = codecs.unpack(matrix.weight.rows(begin, end)) & 7
             nonzero = codes.reshape(*scales.shape, codecs.NVFP4_BLOCK).any(axis=2)
             some_code |= bool(nonzero.any())
+            some_scaled |= bool((nonzero & (scales > 0)).any())
             zeroed += int((nonzero & (scales == 0)).sum())
-        if zeroed:
+        if zeroed and not some_scaled:
+            self._refuse(
+                matrix.scales.name,
+                "zero-scales",
+                "is 0 in every block that has codes: all of the weights would be 0",
+            )
+        elif zeroed:
             self.findings.note(
                 f"{matrix.name}: {zeroed} blocks have codes under a block scale of 0"
             )
-        if matrix.global_scale >= 1 and some_code:
+        least, most = RECIPROCAL_SCALES
+        if not self.has_source and least <= matrix.global_scale <= most and some_code:
             self._refuse(
                 matrix.name,
                 "reciprocal",
                 f"decodes with a global scale of "
                 f"{matrix.global_scale:.6g}, to weights in the thousands: is it 1 / scale?",
             )
-        if matrix.input_scale is not None and matrix.input_scale > 1:
+        if matrix.input_scale is not None and least < matrix.input_scale <= most:
             self._refuse(
                 matrix.name,
                 "reciprocal",
@@ -364,7 +376,8 @@ class TensorRules:
         if not (np.isfinite(scales).all() and (scales > 0).all()):
             self._refuse(matrix.scales.name, "bad-scalar", "must be finite and above 0 everywhere")
             return
-        if matrix.scales.dtype != "F8_E8M0" and (scales >= 32).all() and (scales % 1 == 0).all():
+        are_bytes = (scales >= 32) & (scales <= 254) & (scales % 1 == 0)
+        if matrix.scales.dtype != "F8_E8M0" and are_bytes.all():
             self._refuse(
                 matrix.scales.name,
                 "e8m0-as-number",

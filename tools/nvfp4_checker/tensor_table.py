@@ -5,6 +5,8 @@ How a matrix is stored is left to tensor_rules.py.
 
 from collections import namedtuple
 
+from nvfp4_checker.spellings import compress_ratios, num_hash_layers
+
 # kind: linear (any matrix format), plain (BF16 or F32), f32, i64. A linear's name lacks ".weight".
 Expected = namedtuple("Expected", "name kind shape")
 
@@ -108,10 +110,10 @@ def expected_tensors(config, tensors):
     yield Expected("head", "linear", (vocabulary, hidden))
     yield Expected("norm.weight", "plain", (hidden,))
     yield from _hyper_connection_head("", config)
+    ratios, num_by_hash = compress_ratios(config), num_hash_layers(config)
     for layer in range(config["num_hidden_layers"]):
         prefix = f"layers.{layer}."
-        ratio = config["compress_ratios"][layer]
-        by_hash = layer < config["num_hash_layers"]
-        yield from _block(prefix, config, ratio, experts_of(prefix), by_hash)
+        by_hash = layer < num_by_hash
+        yield from _block(prefix, config, ratios[layer], experts_of(prefix), by_hash)
     if any(name.startswith("mtp.") for name in tensors) and not is_dspark(config, tensors):
         yield from _draft_block("mtp.0.", config, experts_of("mtp.0."))
