@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "io/atomic_file.h"
 #include "io/io_test_files.h"
 
 namespace dsv4 {
@@ -172,6 +173,21 @@ TEST(SafetensorsWriter, NamesATargetThatCannotBeWritten) {
                [&] { write_safetensors(dir / "absent" / "m.safetensors", {}); });
   expect_error(ErrorCode::kBadRequest, {"is a directory"},
                [&] { write_safetensors(dir.path(), {}); });
+}
+
+// Before anything is written: a full disk shows at the beginning of a shard.
+TEST(SafetensorsWriter, ReservesTheWholeFile) {
+  const TempDir dir;
+  AtomicFile probe(dir / "probe");
+  try {
+    probe.reserve(std::int64_t{1} << 62);
+    GTEST_SKIP() << "this file system cannot reserve";
+  } catch (const Error&) {
+  }
+  const std::vector<TensorDeclaration> large = {{"t", DType::kU8, Shape{std::int64_t{1} << 62}}};
+  expect_error(ErrorCode::kIo, {"reserve", (dir / "m.safetensors").string()},
+               [&] { SafetensorsWriter(dir / "m.safetensors", large); });
+  EXPECT_THAT(dir.listing(), IsEmpty());
 }
 
 TEST(SafetensorsWriter, ChecksumIsThatOfTheFile) {
