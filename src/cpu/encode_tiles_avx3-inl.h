@@ -154,6 +154,68 @@ HWY_INLINE std::uint8_t encode_better(const std::uint16_t* x, std::uint8_t to_si
   return static_cast<std::uint8_t>(to_six + four * (to_four - to_six));
 }
 
+// Sums of sixteen vectors of sixteen; lane i is vector i's.
+HWY_INLINE __m512 sums_of(const __m512* v) {
+  __m512 eight[8], four[4], two[2];
+  for (int i = 0; i < 8; ++i) {
+    eight[i] = _mm512_add_ps(_mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]),
+                             _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]));
+  }
+  for (int i = 0; i < 4; ++i) {
+    const __m512d a = _mm512_castps_pd(eight[2 * i]), b = _mm512_castps_pd(eight[2 * i + 1]);
+    four[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)),
+                            _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+  }
+  const auto add_quarters = [](__m512 a, __m512 b) {
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xDD));
+  };
+  for (int i = 0; i < 2; ++i) two[i] = add_quarters(four[2 * i], four[2 * i + 1]);
+  return add_quarters(two[0], two[1]);
+}
+
+// Of sixteen blocks, those whose second candidate has the smaller squared error, and those of which
+// that is sure although the errors were computed in FP32.
+//
+// A difference, its square and four additions of terms above 0 are off by at most 7.01 * 2^-24 of
+// a sum, and by 2^-146 where squares underflow; nvfp4_block_error's FP64 by less than 2^-49. So two
+// sums that are farther apart than 2^-19 of both together are in the right order, if they are not
+// tiny. Infinite sums and NaN compare as not sure.
+struct Winners {
+  __mmask16 second, sure;
+};
+HWY_INLINE Winners smaller_errors(const __m512* first_squares, const __m512* second_squares) {
+  const __m512 first = sums_of(first_squares), second = sums_of(second_squares);
+  const __m512 both = _mm512_add_ps(first, second);
+  const __m512 apart = _mm512_abs_ps(_mm512_sub_ps(first, second));
+  const __mmask16 is_apart =
+      _mm512_cmp_ps_mask(apart, _mm512_mul_ps(both, _mm512_set1_ps(0x1p-19f)), _CMP_GT_OQ);
+  const __mmask16 is_large = _mm512_cmp_ps_mask(both, _mm512_set1_ps(0x1p-100f), _CMP_GT_OQ);
+  return {_mm512_cmp_ps_mask(second, first, _CMP_LT_OQ),
+          static_cast<__mmask16>(is_apart & is_large)};
+}
+
+// Codes of x [16] under both block scales, packed, and the squares of their errors in FP32.
+HWY_INLINE void encode_both(const std::uint16_t* x, std::uint8_t to_six, std::uint8_t to_four,
+                            const Nvfp4Boundaries& boundaries, const Nvfp4Values& values,
+                            std::uint8_t* codes_to_six, std::uint8_t* codes_to_four,
+                            __m512* squares_to_six, __m512* squares_to_four) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
+  const __m512i both =
+      codes_of(_mm512_broadcast_i64x4(bits), boundaries.last[to_six], boundaries.last[to_four]);
+  const __m128i packed = _mm512_cvtepi32_epi8(_mm512_or_si512(both, _mm512_srli_epi32(both, 12)));
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(codes_to_six), packed);
+  _mm_storeh_pd(reinterpret_cast<double*>(codes_to_four), _mm_castsi128_pd(packed));
+  const __m512 exact = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+  const auto square = [&](__m256i codes, std::uint8_t scale) {
+    const __m512 decoded =
+        _mm512_permutexvar_ps(_mm512_cvtepu16_epi32(codes), _mm512_load_ps(values.of[scale]));
+    const __m512 error = _mm512_sub_ps(exact, decoded);
+    return _mm512_mul_ps(error, error);
+  };
+  *squares_to_six = square(_mm512_castsi512_si256(both), to_six);
+  *squares_to_four = square(_mm512_extracti64x4_epi64(both, 1), to_four);
+}
+
 // The same for four over six, with the codes of x [16 * 16].
 HWY_INLINE bool encode_tile_four_over_six(const std::uint16_t* x, const Nvfp4Boundaries& boundaries,
                                           const Nvfp4Values& values, std::uint8_t* codes,
@@ -162,10 +224,32 @@ HWY_INLINE bool encode_tile_four_over_six(const std::uint16_t* x, const Nvfp4Bou
   if (!is_finite_tile(amaxes)) return false;
   const auto ratio = hn::Div(LaneVec{_mm512_castsi512_ps(amaxes)},
                              hn::Set(LaneTag(), kE2m1Max * boundaries.global_scale));
-  std::uint8_t to_six[kTileBlocks], to_four[kTileBlocks];
+  alignas(16) std::uint8_t to_six[kTileBlocks], to_four[kTileBlocks];
   store_scales(e4m3_codes(ratio), to_six);
   store_scales(e4m3_codes(hn::Mul(ratio, hn::Set(LaneTag(), 1.5f))), to_four);
+  constexpr int kTileBytes = kTileBlocks * kNvfp4BlockBytes;
+  alignas(64) std::uint8_t codes_to_six[kTileBytes], codes_to_four[kTileBytes];
+  __m512 squares_to_six[kTileBlocks], squares_to_four[kTileBlocks];
   for (int b = 0; b < kTileBlocks; ++b) {
+    encode_both(x + b * kNvfp4QuantBlock, to_six[b], to_four[b], boundaries, values,
+                codes_to_six + b * kNvfp4BlockBytes, codes_to_four + b * kNvfp4BlockBytes,
+                squares_to_six + b, squares_to_four + b);
+  }
+  const Winners winners = smaller_errors(squares_to_six, squares_to_four);
+  for (int i = 0; i < kTileBytes / 64; ++i) {
+    const __m512i better = _mm512_mask_mov_epi64(_mm512_load_si512(codes_to_six + 64 * i),
+                                                 static_cast<__mmask8>(winners.second >> 8 * i),
+                                                 _mm512_load_si512(codes_to_four + 64 * i));
+    _mm512_storeu_si512(codes + 64 * i, better);
+  }
+  const __m128i six = _mm_load_si128(reinterpret_cast<const __m128i*>(to_six));
+  const __m128i four = _mm_load_si128(reinterpret_cast<const __m128i*>(to_four));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(block_scales),
+                   _mm_mask_mov_epi8(six, winners.second, four));
+  // Of one scale, at E4M3's ends, both candidates are the same.
+  const unsigned decided = unsigned{winners.sure} | unsigned{_mm_cmpeq_epi8_mask(six, four)};
+  for (unsigned open = ~decided & 0xFFFF; open != 0; open &= open - 1) {
+    const int b = __builtin_ctz(open);
     block_scales[b] = encode_better(x + b * kNvfp4QuantBlock, to_six[b], to_four[b], boundaries,
                                     values, codes + b * kNvfp4BlockBytes);
   }

@@ -11,6 +11,7 @@
 #include "cpu/decode_rows.h"
 #include "cpu/encode.h"
 #include "cpu/encode_rows.h"
+#include "cpu/quantize_test_rows.h"
 #include "cpu/targets.h"
 #include "numerics/bf16.h"
 #include "numerics/fp8_block.h"
@@ -23,53 +24,6 @@
 
 namespace dsv4::testing {
 namespace {
-
-constexpr E2m1Rounding kRoundings[] = {E2m1Rounding::kNearestEven, E2m1Rounding::kHalfStep};
-
-std::vector<std::int64_t> all_targets() {
-  std::vector<std::int64_t> all;
-  const std::int64_t usable = (hwy::SupportedTargets() & HWY_TARGETS) | HWY_BASELINE_SCALAR;
-  for (std::int64_t rest = usable; rest != 0; rest &= rest - 1) all.push_back(rest & -rest);
-  return all;
-}
-
-struct Nvfp4Row {
-  explicit Nvfp4Row(std::size_t n) : codes(n / 2), block_scales(n / 16) {}
-  std::vector<std::uint8_t> codes, block_scales;
-};
-
-template <auto kEncode>
-Nvfp4Row encode_with_numerics(const std::vector<std::uint16_t>& x, float g, E2m1Rounding rounding) {
-  Nvfp4Row row(x.size());
-  for (std::size_t begin = 0; begin < x.size(); begin += 16) {
-    float values[16];
-    for (std::size_t i = 0; i < 16; ++i) values[i] = decode_bf16(x[begin + i]);
-    row.block_scales[begin / 16] = kEncode(values, g, row.codes.data() + begin / 2, rounding);
-  }
-  return row;
-}
-
-// On every instruction set, as one row, both kernels.
-void expect_numerics_bytes(const std::vector<std::uint16_t>& x, float g, E2m1Rounding rounding) {
-  const Nvfp4Row plain = encode_with_numerics<&encode_nvfp4_block>(x, g, rounding);
-  const Nvfp4Row better = encode_with_numerics<&encode_nvfp4_block_four_over_six>(x, g, rounding);
-  const cpu::Nvfp4Boundaries boundaries(g, rounding);
-  const cpu::Nvfp4Values values(g);
-  const auto n = static_cast<std::int64_t>(x.size());
-  for (const std::int64_t target : all_targets()) {
-    SCOPED_TRACE(hwy::TargetName(target));
-    const cpu::EncodeRowKernels& kernels = cpu::encode_row_kernels(target);
-    Nvfp4Row got(x.size());
-    kernels.encode_nvfp4(x.data(), n, boundaries, got.codes.data(), got.block_scales.data());
-    EXPECT_SAME_BITS(got.block_scales, plain.block_scales);
-    EXPECT_SAME_BITS(got.codes, plain.codes);
-    if (kernels.encode_nvfp4_four_over_six == nullptr) continue;
-    kernels.encode_nvfp4_four_over_six(x.data(), n, boundaries, values, got.codes.data(),
-                                       got.block_scales.data());
-    EXPECT_SAME_BITS(got.block_scales, better.block_scales);
-    EXPECT_SAME_BITS(got.codes, better.codes);
-  }
-}
 
 // Blocks that start with the first BF16 of a block scale and hold all BF16 up to there, from zero
 // on, so that every value meets every divisor that it can meet.
@@ -194,33 +148,6 @@ TEST(CpuQuantize, Fp32BlocksOnEveryInstructionSet) {
         }
         EXPECT_SAME_BITS(got.codes, want.codes);
         EXPECT_SAME_BITS(got.block_scales, want.block_scales);
-      }
-    }
-  }
-}
-
-TEST(CpuQuantize, FourOverSixOnEveryInstructionSet) {
-  const std::vector<float> values = heavy_tailed_values(31, 1 << 16);
-  const float infinity = std::numeric_limits<float>::infinity();
-  for (const float g : {0.01f, 1e-38f, 1e-44f, 2e38f}) {
-    for (const E2m1Rounding rounding : kRoundings) {
-      for (std::size_t begin = 0; begin < values.size(); begin += 16) {
-        float x[16];
-        for (std::size_t i = 0; i < 16; ++i) {
-          x[i] = values[begin + i] * static_cast<float>(g / 0.01) * (begin % 9 == 0 ? 1e-5f : 1);
-        }
-        if (begin / 16 % 97 == 5) x[begin % 11] = begin % 2 == 0 ? infinity : std::nanf("");
-        if (begin / 16 % 89 == 5) std::fill(x, x + 16, -0.0f);
-        std::uint8_t want[8], got[8];
-        const std::uint8_t want_scale = encode_nvfp4_block_four_over_six(x, g, want, rounding);
-        for (const std::int64_t target : all_targets()) {
-          ASSERT_EQ(
-              cpu::encode_kernels(target).encode_nvfp4_block_four_over_six(x, g, got, rounding),
-              want_scale)
-              << hwy::TargetName(target) << " block " << begin / 16 << " g " << g;
-          ASSERT_EQ(std::memcmp(got, want, 8), 0)
-              << hwy::TargetName(target) << " block " << begin / 16 << " g " << g;
-        }
       }
     }
   }
