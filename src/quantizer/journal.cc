@@ -143,13 +143,14 @@ void Journal::write(const fs::path& out) const {
 }
 
 void Journal::require_same(const Journal& now) const {
-  for (const auto& [name, value] : now.options_) {
+  for (const RunOptions::value_type& option : now.options_) {
     const auto old = std::find_if(options_.begin(), options_.end(),
-                                  [&](const auto& option) { return option.first == name; });
-    require(old != options_.end() && old->second == value, ErrorCode::kBadRequest,
+                                  [&](const auto& other) { return other.first == option.first; });
+    require(old != options_.end() && old->second == option.second, ErrorCode::kBadRequest,
             "the run to resume had {} {}, this one has {}; give the same, or begin again in an "
             "empty directory",
-            name, old == options_.end() ? "no" : in_quotes(old->second), in_quotes(value));
+            option.first, old == options_.end() ? "no" : in_quotes(old->second),
+            in_quotes(option.second));
   }
   for (const SourceFile& file : now.source_) {
     const auto old = std::find_if(source_.begin(), source_.end(),
