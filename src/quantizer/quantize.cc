@@ -117,7 +117,7 @@ class Run {
     progress_.total = plan_.source_bytes();
     if (job.evaluation) check_evaluation(job.in, *job.evaluation);
     if (out_.journal()) out_.journal()->require_same(journal_);
-    require_space(out_.journal().value_or(journal_));
+    require_space(out_.journal() ? *out_.journal() : journal_);
   }
 
   QuantizeResult run() {
