@@ -103,11 +103,13 @@ __device__ __forceinline__ float cta_amax(float amax) {
 }
 
 // How a kernel goes over a row. kRegular: one pass takes the row, whose chunks are whole and
-// aligned. A thread holds kChunks chunks, to share what is computed once a row. Registers are
-// fitted to CTAs of kMaxThreads.
-template <bool kRegular_, int kChunks_, int kMaxThreads_>
+// aligned; kFull: and every thread has all its chunks. A thread holds kChunks chunks, to share what
+// is computed once a row. Registers are fitted to CTAs of kMaxThreads, of which an SM holds kMinCtas.
+template <bool kRegular_, int kChunks_, int kMaxThreads_, bool kFull_ = false, int kMinCtas_ = 1>
 struct QuantizeConfig {
   static constexpr bool kRegular = kRegular_;
+  static constexpr bool kFull = kFull_;
+  static constexpr int kMinCtas = kMinCtas_;
   static constexpr int kChunks = kChunks_;
   static constexpr int kMaxThreads = kMaxThreads_;
   static_assert(kMaxThreads <= kMaxWarps * kWarp);
@@ -126,8 +128,12 @@ struct ThreadChunks {
   __device__ __forceinline__ void load(const Row& row, unsigned first, unsigned num_chunks) {
 #pragma unroll
     for (int i = 0; i < C::kChunks; ++i) {
-      chunks[i] = {};
-      if (idx(first, i) < num_chunks) chunks[i] = row.template load<C::kRegular>(idx(first, i));
+      if constexpr (C::kFull) {
+        chunks[i] = row.template load<true>(idx(first, i));
+      } else {
+        chunks[i] = {};
+        if (idx(first, i) < num_chunks) chunks[i] = row.template load<C::kRegular>(idx(first, i));
+      }
     }
 #pragma unroll
     for (int i = 0; i < C::kChunks; ++i) amaxes[i] = chunks[i].amax();
@@ -173,7 +179,7 @@ __device__ __forceinline__ void encode_nvfp4(const ThreadChunks<C, Source>& held
 #pragma unroll
   for (int i = 0; i < C::kChunks; ++i) {
     const unsigned chunk_idx = held.idx(first, i);
-    if (chunk_idx >= out.chunks) continue;
+    if (!C::kFull && chunk_idx >= out.chunks) continue;
     const Nvfp4Block block = fast_nvfp4_block(held.chunks[i], held.amaxes[i], nvfp4_row);
     if (!block.is_encoded) {
       left |= 1u << i;
@@ -191,7 +197,7 @@ __device__ __forceinline__ void encode_nvfp4(const ThreadChunks<C, Source>& held
 
 // NVFP4 with a global scale for each row from the row itself. An irregular row is read twice.
 template <class C, class Source>
-__global__ void __launch_bounds__(C::kMaxThreads)
+__global__ void __launch_bounds__(C::kMaxThreads, C::kMinCtas)
     quantize_dynamic_nvfp4(const __grid_constant__ Source source,
                            const __grid_constant__ Output out) {
   if (out.lets_next_start) griddepcontrol_launch_dependents();
@@ -303,7 +309,9 @@ void launch_rows(const Source& source, const Output& out, Format format, cudaStr
   const unsigned threads = static_cast<unsigned>(
       std::min<std::int64_t>(round_up(ceil_div(out.chunks, C::kChunks), kWarp), C::kMaxThreads));
   const LaunchShape shape = {.grid = out.rows, .block = threads, .overlaps = true};
-  if (format == Format::kE4m3) {
+  if constexpr (C::kFull) {  // chosen for dynamic NVFP4 alone
+    launch("quantize_dynamic_nvfp4", quantize_dynamic_nvfp4<C, Source>, shape, stream, source, out);
+  } else if (format == Format::kE4m3) {
     launch("quantize_blocks", quantize_blocks<C, Source, Format::kE4m3>, shape, stream, source,
            out);
   } else if (format == Format::kMxfp4) {
@@ -327,9 +335,16 @@ void launch_rows(const Source& source, const Output& out, Format format, cudaStr
     // and MXFP4 compute less a row and gain nothing from few.
     using Few = QuantizeConfig<true, 4, 512>;
     using Many = QuantizeConfig<true, 2, 256>;
+    // 56 registers instead of 92: while a row waits for its amax, others of the SM go on.
+    using Full = QuantizeConfig<true, 4, 128, true, 9>;
     const bool few = format == Format::kNvfp4 && out.rows >= 1024 && out.chunks >= 128;
     if (whole && !few && out.chunks <= Many::kChunks * Many::kMaxThreads) {
       return launch_rows<Many>(source, out, format, stream);
+    }
+    const bool dynamic = out.static_global_scales == nullptr;
+    if (whole && few && dynamic && out.chunks % (Full::kChunks * kWarp) == 0 &&
+        out.chunks <= Full::kChunks * Full::kMaxThreads) {
+      return launch_rows<Full>(source, out, format, stream);
     }
     if (whole && out.chunks <= Few::kChunks * Few::kMaxThreads) {
       return launch_rows<Few>(source, out, format, stream);

@@ -56,8 +56,21 @@ inline std::vector<QuantizeCase> quantize_cases() {
     }
   }
   cases.push_back({"fp8_long_short", 2, 8192 + 17, bf16_spec().padded(7), fp8});
+  // So many rows that a GPU takes kernels with more work a thread: whole threads, and some idle.
+  for (const std::int64_t cols : {2048, 2048 + 16, 8192}) {
+    QuantizeCase many{"nvfp4_many_rows_" + std::to_string(cols), 1024, cols, bf16_spec(),
+                      nvfp4_spec(true)};
+    cases.push_back(many);
+    if (cols == 8192) continue;
+    many.name += "_static";
+    many.static_global_scales = {1e-3f};
+    cases.push_back(many);
+  }
   QuantizeCase half_step{"nvfp4_half_step", 4, 512, f32_spec(), nvfp4_spec(true)};
   half_step.rounding = E2m1Rounding::kHalfStep;
+  cases.push_back(half_step);
+  half_step = {"nvfp4_half_step_many_rows", 1024, 2048, bf16_spec().padded(8),
+               nvfp4_spec(true).padded(32), E2m1Rounding::kHalfStep};
   cases.push_back(half_step);
   QuantizeCase fixed{"nvfp4_static", 4, 512, f32_spec(), nvfp4_spec(true)};
   fixed.static_global_scales = {0.25f, 1e-3f};
