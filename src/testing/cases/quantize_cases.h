@@ -69,8 +69,9 @@ inline std::vector<QuantizeCase> quantize_cases() {
   QuantizeCase half_step{"nvfp4_half_step", 4, 512, f32_spec(), nvfp4_spec(true)};
   half_step.rounding = E2m1Rounding::kHalfStep;
   cases.push_back(half_step);
-  half_step = {"nvfp4_half_step_many_rows", 1024, 2048, bf16_spec().padded(8),
-               nvfp4_spec(true).padded(32), E2m1Rounding::kHalfStep};
+  half_step = {
+      "nvfp4_half_step_many_rows", 1024, 2048, bf16_spec().padded(8), nvfp4_spec(true).padded(32),
+      E2m1Rounding::kHalfStep};
   cases.push_back(half_step);
   QuantizeCase fixed{"nvfp4_static", 4, 512, f32_spec(), nvfp4_spec(true)};
   fixed.static_global_scales = {0.25f, 1e-3f};
