@@ -23,10 +23,9 @@ bool reset_peak_resident() {
 // A mapping is a line with its range, mode and path, then one line a figure: "Rss:    64 kB".
 std::optional<std::int64_t> resident_file_bytes(const std::filesystem::path& directory) {
   std::ifstream maps("/proc/self/smaps");
-  if (!maps) return std::nullopt;
   const std::string prefix = std::filesystem::canonical(directory).native() + "/";
   std::int64_t kilobytes = 0;
-  bool is_counted = false;
+  bool is_counted = false, is_told = false;
   for (std::string line; std::getline(maps, line);) {
     std::istringstream words(line);
     std::string first;
@@ -34,10 +33,12 @@ std::optional<std::int64_t> resident_file_bytes(const std::filesystem::path& dir
     if (first.find('-') != first.npos) {
       const std::size_t path = line.find('/');
       is_counted = path != line.npos && line.compare(path, prefix.size(), prefix) == 0;
-    } else if (std::int64_t rss = 0; is_counted && first == "Rss:" && words >> rss) {
-      kilobytes += rss;
+    } else if (std::int64_t rss = 0; first == "Rss:" && words >> rss) {
+      is_told = true;
+      if (is_counted) kilobytes += rss;
     }
   }
+  if (!is_told) return std::nullopt;
   return kilobytes * 1024;
 }
 
