@@ -15,17 +15,12 @@ import sys
 from cli_testing import FAILED, NANO, SOURCE, CliTest, load_tests, main, run
 
 TOOLS = SOURCE / "tools"
-SKIPPED = 77
 
 sys.path.insert(1, str(TOOLS))
 import fetch_python_packages  # noqa: E402
 
 PACKAGES = os.environ["DSV4_CHECKER_PACKAGES"]
-reason = fetch_python_packages.fetch(TOOLS / "nvfp4_checker" / "requirements.txt", PACKAGES)
-if reason is not None:
-    print(f"skipped: the checker's packages could not be fetched: {reason}")
-    sys.exit(SKIPPED)
-sys.path.insert(1, PACKAGES)
+fetch_python_packages.import_from(TOOLS / "nvfp4_checker" / "requirements.txt", PACKAGES)
 import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
 

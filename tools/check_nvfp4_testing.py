@@ -1,5 +1,5 @@
-"""Checkpoints in memory that check_nvfp4_test.py damages, and how it judges what the checker says
-of them. Its models are cast from the golden model flash-official with none of the checker's code.
+"""Checkpoints in memory that the checker's tests damage, and how they judge what it says of
+them. The models are cast from the golden model flash-official with none of the checker's code.
 """
 
 import copy

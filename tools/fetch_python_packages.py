@@ -18,6 +18,7 @@ import sys
 import tempfile
 
 TIMEOUT_S = 300
+SKIPPED = 77  # what ctest takes for a skipped test
 
 
 def install(requirements, target):
@@ -73,6 +74,15 @@ def fetch(requirements, out_dir):
             shutil.rmtree(out_dir, ignore_errors=True)
             os.replace(target, out_dir)
     return None
+
+
+def import_from(requirements, out_dir):
+    """For a test: makes the packages importable, or ends the program as skipped."""
+    reason = fetch(requirements, out_dir)
+    if reason is not None:
+        print(f"skipped: the packages of {requirements} could not be fetched: {reason}")
+        sys.exit(SKIPPED)
+    sys.path.insert(1, str(out_dir))
 
 
 def main():
