@@ -102,7 +102,6 @@ class Accepted(CheckerTest):
         self.assertEqual(total.cast_blocks, total.quant_blocks)
         self.assertEqual((total.relative_error, total.worst_error), (0, 0))
 
-
     def test_source_in_the_spellings_of_transformers(self):
         source = copy.deepcopy(self.official)
         to_transformers(source)
