@@ -1,6 +1,8 @@
 """Runs gpu_check.sh in a bundle of stubs that behave as the real programs do, on a machine of stubs."""
 
+import fnmatch
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -9,6 +11,7 @@ import unittest
 from pathlib import Path
 
 SCRIPT = Path(__file__).resolve().parent / "gpu_check.sh"
+SOURCES = SCRIPT.parent.parent / "src"
 REAL = "bash cat dirname grep head mkdir paste rm sed sort tail timeout wc".split()
 
 PASSES = 'echo "[  PASSED  ] 7 tests."'
@@ -45,6 +48,25 @@ tool=$2; shift 4
 "$@" || exit
 [[ $tool != racecheck ]] || { echo "RACECHECK SUMMARY: 1 hazard"; exit 9; }
 """
+
+
+def tests_of(program):
+    """Names of the tests in the sources of cuda_test, or of those of ops_test on cuda."""
+    if program == "cuda_test":
+        files = [*SOURCES.glob("cuda/**/*_test.cc"), *SOURCES.glob("cuda/**/*_test.cu")]
+        form, name = r"^TEST(?:_F)?\((\w+), (\w+)\)", "{}.{}"
+    else:
+        files, form, name = SOURCES.glob("ops/*_test.cc"), r"^TEST_EACH_BACKEND\((\w+),\s+(\w+)\)", "{}/cuda.{}"
+    return [name.format(*test) for file in files for test in re.findall(form, file.read_text(), re.MULTILINE)]
+
+
+def chosen(gtest_filter, tests):
+    """The tests that GoogleTest runs under a filter, and its patterns that fit none of all."""
+    wanted, _, unwanted = gtest_filter.removeprefix("--gtest_filter=").partition("-")
+    fits = lambda test, patterns: any(fnmatch.fnmatchcase(test, p) for p in patterns.split(":"))
+    patterns = [p for p in f"{wanted or '*'}:{unwanted}".split(":") if p]
+    idle = [p for p in patterns if not any(fnmatch.fnmatchcase(test, p) for test in tests)]
+    return {test for test in tests if fits(test, wanted or "*") and not fits(test, unwanted)}, idle
 
 
 class GpuCheck(unittest.TestCase):
@@ -162,6 +184,54 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(filters, ["--gtest_filter=Rope/cuda.*"] * 3 + [default, default + ":ExpertGemm*", default])
         memcheck, racecheck, synccheck = (self.root / "cuda_test.filters").read_text().splitlines()[3:]
         self.assertEqual((racecheck, synccheck), (memcheck + ":ExpertGemm*", memcheck))
+
+    # A test that is renamed must not come under the sanitizers, or escape them, unnoticed.
+    def test_the_filters_fit_the_tests_there_are(self):
+        for program in ("ops_test", "cuda_test"):
+            self.stub(self.bundle / program, f'echo "$*" >>"{self.root}/{program}.filters"; {PASSES}')
+        self.assertEqual(self.check("--only", "tests", "--only", "sanitizer")[0], 0)
+        all_tests = {program: tests_of(program) for program in ("ops_test", "cuda_test")}
+        runs = {program: (self.root / f"{program}.filters").read_text().splitlines() for program in all_tests}
+        self.assertEqual((runs["cuda_test"][0], runs["ops_test"][0]), ("", "--gtest_filter=*/cuda.*"))
+        for program, tests in all_tests.items():
+            self.assertGreater(len(tests), 40)
+            self.assertEqual(len(runs[program]), 4)
+            ran = []
+            for gtest_filter in runs[program][1:]:
+                tests_run, idle = chosen(gtest_filter, tests)
+                self.assertEqual(idle, [], gtest_filter)
+                ran.append({test.partition(".")[0] for test in tests_run})
+            memcheck, racecheck, synccheck = ran
+            self.assertEqual(memcheck, synccheck)
+            left_out = {suite for suite in memcheck - racecheck if not suite.startswith("ExpertGemm")}
+            self.assertEqual(left_out, set())
+            without = {suite for test in tests if (suite := test.partition(".")[0]) not in memcheck}
+            if program == "ops_test":
+                self.assertEqual(without, {"ExpertGemm/cuda", "ExpertGemmBits/cuda"})
+            else:
+                self.assertEqual(without, {"CudaHeaders", "ExpertGemmSizeTest", "LaunchDeathTest"})
+                refused = [t for t in tests if re.search("Refused|TooMuch|NotThere", t)]
+                self.assertEqual(set(refused) & chosen(runs[program][1], tests)[0], set())
+
+    def test_programs_get_their_options_and_limits(self):
+        log = f'echo "$*" >>"{self.root}/log"\n'
+        self.stub(self.bundle / "dsv4_bench", log + BENCH)
+        (self.bin / "timeout").unlink()
+        self.stub(self.bin / "timeout", log + 'shift; "$@"')
+        self.assertEqual(self.check("--bench-filter", "gate up")[0], 0)
+        csv = self.root / "gpu-check-out" / "bench.csv"
+        limits = ["600 ./cuda_test", "600 ./ops_test"]
+        for tool in ("memcheck", "racecheck", "synccheck"):
+            # Without an exit code of its own the sanitizer passes whatever it finds.
+            limits += [f"1800 compute-sanitizer --tool {tool} --error-exitcode 9 ./{program}"
+                       for program in ("cuda_test", "ops_test")]
+        lines = [line.partition(" --gtest_filter")[0] for line in (self.root / "log").read_text().splitlines()]
+        self.assertEqual(lines, [*limits, f"--device cuda --commit abc --csv {csv} --filter gate up"])
+
+    def test_rows_of_an_earlier_run_do_not_count(self):
+        for _ in range(2):
+            code, _, rows = self.check("--only", "bench")
+            self.assertEqual((code, rows["bench", "dsv4_bench"][0]), (0, "2"))
 
     def test_what_takes_longer_than_the_limit_is_stopped_and_fails(self):
         self.stub(self.bundle / "ops_test", f"exec {shutil.which('sleep')} 30")

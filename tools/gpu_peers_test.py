@@ -55,7 +55,8 @@ class GpuPeers(unittest.TestCase):
     def test_the_binding_ceiling_gives_the_share(self):
         like = {"date": "d", "commit": "c", "gpu": "g", "driver_cuda": "13.0"}
         # 4e9 bytes are 1 ms; 4e11 operations half a millisecond in BF16, less in FP8.
-        row = gpu_peers.peer_row(like, "E1xN1xK1", "BF16 x", 8, [2e-3, 3e-3, 2e-3], [4e-3], 4e9, 4e11, CEILINGS)
+        row = gpu_peers.peer_row(like, "E1xN1xK1", "BF16 x", 8, [2e-3, 3e-3, 2e-3],
+                                 [4e-3, 9e-3, 1e-3], 4e9, 4e11, CEILINGS)
         self.assertEqual((row["ceiling"], row["share"], row["us"]), ("read", "0.5000", "2000.000"))
         self.assertEqual((row["spread"], row["gb_per_s"], row["sustained_us"]), ("0.5000", "2000.0", "4000.000"))
         row = gpu_peers.peer_row(like, "E1xN1xK1", "FP8 x", 8, [2e-3], [2e-3], 1e9, 1.4e12, CEILINGS)
