@@ -29,6 +29,8 @@ bool is_of_earlier_work(cudaError_t status) {
     case cudaErrorLaunchTimeout:
     case cudaErrorAssert:
     case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
       return true;
     default:
       return false;

@@ -37,6 +37,24 @@ TEST(CudaErrors, SuccessIsNone) {
   EXPECT_FALSE(is_of_earlier_work(cudaSuccess));
 }
 
+// Those after which CUDA's header says that nothing works any more, and others.
+TEST(CudaErrors, FaultsAreToldFromRefusals) {
+  for (const cudaError_t fault :
+       {cudaErrorIllegalAddress, cudaErrorIllegalInstruction, cudaErrorMisalignedAddress,
+        cudaErrorInvalidAddressSpace, cudaErrorInvalidPc, cudaErrorHardwareStackError,
+        cudaErrorLaunchFailure, cudaErrorLaunchTimeout, cudaErrorAssert, cudaErrorECCUncorrectable,
+        cudaErrorNvlinkUncorrectable, cudaErrorContained}) {
+    EXPECT_TRUE(is_of_earlier_work(fault)) << cudaGetErrorName(fault);
+    EXPECT_EQ(error_code_of(fault), ErrorCode::kInternal) << cudaGetErrorName(fault);
+  }
+  for (const cudaError_t refusal :
+       {cudaErrorInvalidValue, cudaErrorMemoryAllocation, cudaErrorInvalidConfiguration,
+        cudaErrorNoDevice, cudaErrorInsufficientDriver, cudaErrorLaunchOutOfResources,
+        cudaErrorStreamCaptureUnsupported, cudaErrorNotReady}) {
+    EXPECT_FALSE(is_of_earlier_work(refusal)) << cudaGetErrorName(refusal);
+  }
+}
+
 // Whatever call happens to hear of a fault is not to blame for it.
 TEST(CudaErrors, AFaultOfEarlierWorkIsNotBlamedOnTheCall) {
   const Error fault = error_of([] { check_cuda(cudaErrorIllegalAddress, "copy to cuda:1"); });

@@ -17,13 +17,14 @@ struct Reading {
   std::int64_t nanoseconds = 0;
 };
 
-__global__ void __launch_bounds__(kThreads) read_clock(Reading* of_sm) {
+__global__ void __launch_bounds__(kThreads) read_clock(Reading* of_sm, int num_sms) {
   if (threadIdx.x != 0) return;
   std::uint32_t sm;
   std::int64_t nanoseconds;
   asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(nanoseconds));
-  of_sm[sm] = {clock64(), nanoseconds};
+  // Numbers of SMs may have gaps and then pass how many there are.
+  if (sm < static_cast<std::uint32_t>(num_sms)) of_sm[sm] = {clock64(), nanoseconds};
 }
 
 int count_sms() {
@@ -46,12 +47,12 @@ void SmClock::start(DeviceStream stream) {
   backend_.fill(start_.data(), 0, start_.size_bytes(), stream);
   backend_.fill(stop_.data(), 0, stop_.size_bytes(), stream);
   launch("read_clock", read_clock, {.grid = static_cast<unsigned>(num_sms_), .block = kThreads},
-         static_cast<cudaStream_t>(stream.handle), start_.as<Reading>());
+         static_cast<cudaStream_t>(stream.handle), start_.as<Reading>(), num_sms_);
 }
 
 void SmClock::stop(DeviceStream stream) {
   launch("read_clock", read_clock, {.grid = static_cast<unsigned>(num_sms_), .block = kThreads},
-         static_cast<cudaStream_t>(stream.handle), stop_.as<Reading>());
+         static_cast<cudaStream_t>(stream.handle), stop_.as<Reading>(), num_sms_);
 }
 
 double SmClock::hertz(DeviceStream stream) {

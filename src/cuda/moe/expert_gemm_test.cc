@@ -56,7 +56,12 @@ TEST(ExpertGemmSupport, RefusalsSayWhatIsWrong) {
   EXPECT_THAT(reason([](P& p) { p.x.format = Format::kF32; }), HasSubstr("x is F32, must be BF16"));
   EXPECT_THAT(reason([](P& p) { p.x.row_stride = 36; }), HasSubstr("x.row_stride is 36"));
   EXPECT_THAT(reason([](P& p) { p.out.row_stride = 68; }), HasSubstr("68 from row to row"));
+  EXPECT_THAT(reason([](P& p) { p.out.cols = 60; }), HasSubstr("out has 60 columns"));
   EXPECT_THAT(reason([](P& p) { p.x.cols = 0; }), HasSubstr("no columns"));
+  constexpr std::int64_t kMostRows = 67108863;  // of 64 bytes, in 4 GiB - 1
+  EXPECT_EQ(reason([](P& p) { p.x.rows = kMostRows; }), "");
+  EXPECT_THAT(reason([](P& p) { p.x.rows = kMostRows + 1; }),
+              HasSubstr("x has 67108864 rows of 64 bytes, more than 4 GiB"));
   EXPECT_THAT(reason([](P& p) { p.num_experts = 1025; }), HasSubstr("1025 experts, at most 1024"));
   EXPECT_EQ(reason([](P& p) { p.num_experts = 1024; }), "");
 
@@ -108,16 +113,25 @@ TEST(ExpertGemmSupport, PackedBytesOfReleasedModels) {
 
 // Copies of 16 bytes would fault on the device.
 TEST(ExpertGemmSupport, OperandsAreAligned) {
-  alignas(16) static const std::byte bytes[32] = {};
+  alignas(16) static std::byte bytes[32] = {};
+  const auto expect_refusal = [](const auto& launch) {
+    try {
+      launch();
+      FAIL() << "no refusal";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kBadRequest);
+      EXPECT_THAT(error.what(), HasSubstr("aligned to 16 bytes"));
+    }
+  };
   ExpertDownParams p = down_params();
   p.packed.data = bytes + 8;
-  try {
-    launch_expert_down(p, nullptr);
-    FAIL() << "no refusal";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kBadRequest);
-    EXPECT_THAT(error.what(), HasSubstr("aligned to 16 bytes"));
-  }
+  expect_refusal([&] { launch_expert_down(p, nullptr); });
+  ExpertPackParams pack;
+  const MatrixView matrix = {.format = Format::kNvfp4, .rows = 64, .cols = 32};
+  pack.weights = &matrix;
+  pack.num_experts = 1;
+  pack.out = bytes + 8;
+  expect_refusal([&] { launch_expert_pack(pack, nullptr); });
 }
 
 constexpr std::int64_t kSms = 132;  // of an H100 or H200

@@ -171,6 +171,8 @@ std::int64_t expert_packed_bytes(const ExpertPackParams& p) {
 }
 
 void launch_expert_pack(const ExpertPackParams& p, cudaStream_t stream) {
+  require(reinterpret_cast<std::uintptr_t>(p.out) % 16 == 0, ErrorCode::kBadRequest,
+          "expert_pack: out must be aligned to 16 bytes, is {}", p.out);
   const MatrixView& first = p.weights[0];
   ExpertPackArgs args;
   args.gate_and_up = p.up_weights != nullptr;
