@@ -2,14 +2,19 @@
 
 import argparse
 import contextlib
+import csv
 import io
+import re
 import tempfile
 import unittest
 from pathlib import Path
 
 import gpu_peers
 
-HEADER = "date,commit,gpu,driver_cuda,op,shape,format,m,us,spread,gb_per_s,tflop_per_s,ceiling,share\n"
+BENCH = Path(__file__).resolve().parent.parent / "bench"
+# The columns that dsv4_bench writes, from its source.
+LITERALS = re.search(r'csv_ =\s+((?:"[^"]*"\s*)+);', (BENCH / "cuda_bench.cc").read_text())[1]
+HEADER = "".join(re.findall(r'"([^"]*)"', LITERALS)).replace("\\n", "\n")
 CEILINGS = {"read": 4e12, "copy": 4e12, "bf16": 800e12, "fp8": 1400e12}
 
 
@@ -61,7 +66,32 @@ class GpuPeers(unittest.TestCase):
         self.assertEqual((row["spread"], row["gb_per_s"], row["sustained_us"]), ("0.5000", "2000.0", "4000.000"))
         row = gpu_peers.peer_row(like, "E1xN1xK1", "FP8 x", 8, [2e-3], [2e-3], 1e9, 1.4e12, CEILINGS)
         self.assertEqual((row["ceiling"], row["share"]), ("fp8", "0.5000"))
-        self.assertEqual(list(row), HEADER.strip().split(",") + ["sustained_us"])
+        # What PyTorch's rows do not have: our targets, the clocks.
+        self.assertEqual(set(HEADER.strip().split(",")) - set(row),
+                         {"target_us", "published_peer_us", "sm_mhz", "sustained_sm_mhz"})
+        self.assertEqual(set(row) - set(HEADER.strip().split(",")), set())
+
+    # Rows of dsv4_bench and of gpu_peers.py alike: of the ceilings measured before them, the one that binds.
+    def test_committed_results_follow_from_their_ceilings(self):
+        files = sorted(BENCH.glob("results/cuda-*.csv"))
+        self.assertGreater(len(files), 1)
+        for path in files:
+            with self.subTest(path.name), open(path, newline="", encoding="utf-8") as file:
+                self.assertEqual(file.readline(), HEADER)
+                ceilings, shares = {}, 0
+                for row in csv.DictReader(file, HEADER.strip().split(",")):
+                    bytes_per_second, flops = float(row["gb_per_s"]) * 1e9, float(row["tflop_per_s"]) * 1e12
+                    if row["op"] == "ceiling":
+                        ceilings[row["shape"]] = max(bytes_per_second, flops)
+                        continue
+                    memory = "read" if row["op"] in ("expert_gate_up", "expert_down", "grouped_gemm") else "copy"
+                    unit = "fp8" if row["op"] == "grouped_gemm" and row["format"].startswith("FP8") else "bf16"
+                    of = {memory: bytes_per_second / ceilings[memory], unit: flops / ceilings[unit]}
+                    binding = max(of, key=of.get)
+                    self.assertEqual(row["ceiling"], binding, row)
+                    self.assertAlmostEqual(float(row["share"]), of[binding], delta=2e-3, msg=row)
+                    shares += 1
+                self.assertGreater(shares, 10)
 
 
 if __name__ == "__main__":
