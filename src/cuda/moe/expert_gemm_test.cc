@@ -71,6 +71,8 @@ TEST(ExpertGemmSupport, RefusalsSayWhatIsWrong) {
   MatrixView view = nvfp4.view();
   pack.weights = &view;
   EXPECT_TRUE(supports_expert_pack(pack));
+  view.cols = 0;  // then there may be no global scales either
+  EXPECT_THAT(supports_expert_pack(pack).reason, HasSubstr("no columns"));
   view = bf16.view();
   EXPECT_THAT(supports_expert_pack(pack).reason, HasSubstr("weights are BF16"));
 }
@@ -109,6 +111,15 @@ TEST(ExpertGemmSupport, PackedBytesOfReleasedModels) {
                 1.03 * static_cast<double>(3 * (gemm.gate_up ? 2 : 1) * published));
     }
   }
+}
+
+// No experts have no weights, and every row is inactive.
+TEST(ExpertGemmSupport, NoExpertsNeedNoWeights) {
+  ExpertDownParams p = down_params();
+  p.num_experts = 0;
+  p.packed = {};
+  EXPECT_EQ(supports_expert_down(p).reason, "");
+  launch_expert_down(p, nullptr);  // nothing, which needs no device
 }
 
 // Copies of 16 bytes would fault on the device.

@@ -17,7 +17,9 @@ inline constexpr int kMaxExperts = 1024;  // their offsets lie in shared memory
 
 inline Support supports_expert_gemm(const MatrixView& x, const PackedExperts& packed,
                                     int num_experts, const MutableMatrixView& out) {
-  if (packed.data == nullptr) return {false, "weights must be packed (ExpertPackParams)"};
+  if (packed.data == nullptr && num_experts > 0) {
+    return {false, "weights must be packed (ExpertPackParams)"};
+  }
   if (num_experts > kMaxExperts) {
     return {false, fmt::format("{} experts, at most {}", num_experts, kMaxExperts)};
   }

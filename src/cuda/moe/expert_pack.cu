@@ -157,6 +157,7 @@ __global__ void __launch_bounds__(kThreads) pack_slab(const __grid_constant__ Ex
 
 Support supports_expert_pack(const ExpertPackParams& p) {
   const Format format = p.weights[0].format;
+  if (p.weights[0].cols == 0) return {false, "weights have no columns"};
   if (is_packed(format)) return {};
   return {false, fmt::format("weights are {}, must be {} or {}", to_string(format),
                              to_string(Format::kMxfp4), to_string(Format::kNvfp4))};

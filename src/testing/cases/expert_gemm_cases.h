@@ -132,6 +132,7 @@ inline std::vector<ExpertGemmCase> expert_gemm_cases() {
     }
   }
   add("no_rows_expert_major", [](auto& c) { c.expert_rows = {0, 0}, c.by_token = false; });
+  add("no_experts", [](auto& c) { c.expert_rows = {}, c.spare_rows = 7; });
   add("all_rows_spare", [](auto& c) { c.expert_rows = {0, 0}, c.spare_rows = 300; });
   add("far_more_rows_than_active", [](auto& c) { c.expert_rows = {1, 2}, c.spare_rows = 2000; });
   return cases;
