@@ -175,6 +175,7 @@ class ExpertProducer {
       shared_.row_weights[ring_.stage][r] =
           args_.row_weights == nullptr ? 1.0f : args_.row_weights[tile.row + r];
     }
+    __threadfence_block();  // the arrival of copies orders no plain store
   }
 
   static __device__ void sync_producers() {
