@@ -28,9 +28,7 @@ void check_group(const MatrixGroup& group) {
     DSV4_CHECK(view.cols == group.members[0].view.cols, "{} has other columns than {}", matrix.name,
                group.members[0].name);
     DSV4_CHECK(view.global_scale_stride == 0, "{} has a global scale a row", matrix.name);
-    require(view.cols % kNvfp4QuantBlock == 0, ErrorCode::kUnsupported,
-            "matrix {} has {} columns; NVFP4 needs a multiple of {}", matrix.name, view.cols,
-            kNvfp4QuantBlock);
+    require_whole_blocks(matrix);
   }
 }
 
@@ -49,6 +47,12 @@ bool decodes_to_bf16(const MatrixView& rows) {
 }
 
 }  // namespace
+
+void require_whole_blocks(const NamedMatrix& matrix) {
+  require(matrix.view.cols % kNvfp4QuantBlock == 0, ErrorCode::kUnsupported,
+          "matrix {} has {} columns; NVFP4 needs a multiple of {}", matrix.name, matrix.view.cols,
+          kNvfp4QuantBlock);
+}
 
 struct GroupEncoder::Impl {
   Impl(Backend& backend_, ThreadPool& pool_, MatrixGroup group_, const EncodingOptions& options_)

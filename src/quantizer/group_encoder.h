@@ -29,6 +29,9 @@ struct EncodingOptions {
   bool stores_reciprocal = false;
 };
 
+// Throws Error kUnsupported for columns that are no multiple of 16.
+void require_whole_blocks(const NamedMatrix& matrix);
+
 // Told that rows [begin, end) of a member will not be read again before encode() asks for them.
 using RowsReadCallback =
     std::function<void(const NamedMatrix& matrix, std::int64_t begin, std::int64_t end)>;

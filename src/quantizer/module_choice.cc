@@ -18,6 +18,25 @@ bool is_in_word(MatrixKind kind, std::string_view word) {
                            kind == MatrixKind::kSharedExpert || kind == MatrixKind::kHead);
 }
 
+// Engines read one global scale for an expert's gate and up, and take the gate's. They have one
+// together where both are chosen.
+void require_shared_scales(std::span<const NamedMatrix> matrices, const std::vector<bool>& chosen) {
+  const auto is_nvfp4 = [&](std::size_t i) { return matrices[i].view.format == Format::kNvfp4; };
+  for (std::size_t up = 1; up < matrices.size(); ++up) {
+    const std::size_t gate = up - 1;  // list_matrices has it before its up
+    if (matrices[up].kind != MatrixKind::kExpertUp || matrices[up].is_draft) continue;
+    if (chosen[gate] == chosen[up] && (chosen[up] || !is_nvfp4(gate))) continue;
+    const bool are_nvfp4 = is_nvfp4(gate) && is_nvfp4(up);
+    const bool become_nvfp4 = (chosen[gate] || is_nvfp4(gate)) && (chosen[up] || is_nvfp4(up));
+    const bool share =
+        are_nvfp4 && *matrices[gate].view.global_scales == *matrices[up].view.global_scales;
+    require(!become_nvfp4 || share, ErrorCode::kBadRequest,
+            "modules: {} and {} would have different global scales, but engines take one for both; "
+            "choose both, as experts does",
+            matrices[gate].name, matrices[up].name);
+  }
+}
+
 }  // namespace
 
 std::vector<bool> choose_matrices(std::span<const NamedMatrix> matrices,
@@ -42,6 +61,7 @@ std::vector<bool> choose_matrices(std::span<const NamedMatrix> matrices,
             "head, all or a pattern such as layers.3.*",
             in_quotes(word));
   }
+  require_shared_scales(matrices, chosen);
   return chosen;
 }
 

@@ -14,7 +14,8 @@ namespace dsv4 {
 // for any text. The compressors' projections and the indexer's head weights, which DeepSeek keeps
 // in BF16, are chosen by patterns only. Draft blocks are never chosen: they keep their format, as
 // in NVIDIA's releases.
-// Throws Error kBadRequest for a word that chooses nothing, and when there is none.
+// Throws Error kBadRequest for a word that chooses nothing, when there is none, and where the gate
+// and the up of an expert of the trunk would both be NVFP4 with different global scales.
 std::vector<bool> choose_matrices(std::span<const NamedMatrix> matrices,
                                   std::span<const std::string> modules);
 

@@ -59,5 +59,51 @@ TEST(ModuleChoice, PatternsAndNamesChooseSingleMatrices) {
   EXPECT_EQ(names({"*.2.attn.wq_a"}), Names{"layers.2.attn.wq_a"});
 }
 
+// Engines take one global scale for both.
+TEST(ModuleChoice, GateAndUpOfAnExpertShareTheirGlobalScale) {
+  constexpr Format kBf16 = Format::kBf16, kMxfp4 = Format::kMxfp4, kNvfp4 = Format::kNvfp4;
+  struct Case {
+    Format gate, up;
+    float up_scale;  // the gate's is 1
+    std::vector<std::string> modules;
+    bool is_refused;
+  };
+  const Case cases[] = {
+      {kNvfp4, kNvfp4, 2, {"head"}, true},        {kNvfp4, kNvfp4, 1, {"head"}, false},
+      {kNvfp4, kNvfp4, 2, {"*.w1"}, true},        {kNvfp4, kNvfp4, 1, {"*.w1"}, false},
+      {kNvfp4, kNvfp4, 2, {"*.w3"}, true},        {kNvfp4, kNvfp4, 2, {"*.w1", "*.w3"}, false},
+      {kNvfp4, kNvfp4, 2, {"experts"}, false},    {kBf16, kNvfp4, 1, {"*.w1"}, true},
+      {kNvfp4, kMxfp4, 1, {"*.w3"}, true},        {kBf16, kNvfp4, 1, {"*.w3"}, false},
+      {kBf16, kNvfp4, 1, {"head"}, false},        {kMxfp4, kMxfp4, 1, {"*.w1"}, false},
+      {kBf16, kNvfp4, 1, {"*.w1", "head"}, true}, {kNvfp4, kNvfp4, 2, {"*.w1", "*.w2"}, true},
+  };
+  const float one = 1;
+  for (const Case& c : cases) {
+    std::vector<NamedMatrix> matrices(4);
+    matrices[0].name = "head";
+    matrices[0].kind = MatrixKind::kHead;
+    matrices[1].name = "layers.0.ffn.experts.5.w1";
+    matrices[1].kind = MatrixKind::kExpertGate;
+    matrices[1].view.format = c.gate;
+    matrices[1].view.global_scales = &one;
+    matrices[2].name = "layers.0.ffn.experts.5.w3";
+    matrices[2].kind = MatrixKind::kExpertUp;
+    matrices[2].view.format = c.up;
+    matrices[2].view.global_scales = &c.up_scale;
+    matrices[3].name = "layers.0.ffn.experts.5.w2";
+    matrices[3].kind = MatrixKind::kExpertDown;
+    const auto choose = [&] { choose_matrices(matrices, c.modules); };
+    if (c.is_refused) {
+      expect_error(ErrorCode::kBadRequest, {"experts.5.w1", "experts.5.w3", "choose both"}, choose);
+    } else {
+      EXPECT_NO_THROW(choose()) << c.modules[0];
+    }
+    // A draft block is kept as it is.
+    for (NamedMatrix& matrix : matrices) matrix.is_draft = matrix.kind != MatrixKind::kHead;
+    const std::vector<std::string> head{"head"};
+    EXPECT_NO_THROW(choose_matrices(matrices, head));
+  }
+}
+
 }  // namespace
 }  // namespace dsv4

@@ -111,6 +111,21 @@ bool is_written_anew(std::string_view name) {
   return name == kConfigFileName || name == kHfQuantConfigFileName || name == kReportFileName;
 }
 
+// What copy_small_files copies or says that it did not.
+std::vector<std::string> names_beside_shards(const fs::path& in) {
+  std::vector<std::string> names = names_in(in);
+  std::erase_if(names, [](const std::string& name) {
+    return name.starts_with('.') || is_weights(name) || is_written_anew(name);
+  });
+  return names;
+}
+
+bool is_small(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error) &&
+         fs::file_size(path, error) <= std::uintmax_t{kMaxSmallFileBytes};
+}
+
 }  // namespace
 
 CreatedDirectories::CreatedDirectories(std::vector<fs::path> paths_) : paths(std::move(paths_)) {}
@@ -199,19 +214,25 @@ void check_plot(const fs::path& in, const fs::path& out, const fs::path& plot) {
 
 std::vector<std::string> copy_small_files(const fs::path& in, const fs::path& out) {
   std::vector<std::string> left_out;
-  for (const std::string& name : names_in(in)) {
-    if (name.starts_with('.') || is_weights(name) || is_written_anew(name)) continue;
-    std::error_code error;
+  for (const std::string& name : names_beside_shards(in)) {
     const fs::path path = in / name;
-    const bool is_small = fs::is_regular_file(path, error) &&
-                          fs::file_size(path, error) <= std::uintmax_t{kMaxSmallFileBytes};
-    if (is_small) {
+    if (is_small(path)) {
       write_text_file(out / name, read_text_file(path, kMaxSmallFileBytes));
     } else {
       left_out.push_back(in_quotes(name));
     }
   }
   return left_out;
+}
+
+std::int64_t small_file_bytes(const fs::path& in, const fs::path& out) {
+  std::int64_t bytes = 0;
+  for (const std::string& name : names_beside_shards(in)) {
+    std::error_code error;
+    if (!is_small(in / name) || fs::exists(out / name, error)) continue;
+    bytes += static_cast<std::int64_t>(fs::file_size(in / name, error));
+  }
+  return bytes;
 }
 
 }  // namespace dsv4

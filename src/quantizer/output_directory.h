@@ -66,6 +66,9 @@ void check_plot(const std::filesystem::path& in, const std::filesystem::path& ou
 std::vector<std::string> copy_small_files(const std::filesystem::path& in,
                                           const std::filesystem::path& out);
 
+// Bytes of the files that copy_small_files would write and that `out` does not have yet.
+std::int64_t small_file_bytes(const std::filesystem::path& in, const std::filesystem::path& out);
+
 inline constexpr std::int64_t kMaxSmallFileBytes = 64'000'000;
 inline constexpr std::string_view kReportFileName = "quantization_report.json";
 inline constexpr std::string_view kConfigFileName = "config.json";

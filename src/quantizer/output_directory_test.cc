@@ -79,6 +79,9 @@ TEST(CopySmallFiles, TakesFilesUpToTheLimitAndNamesTheOthers) {
                            "hf_quant_config.json", "quantization_report.json"}) {
     put_file(in / name, "of the source");
   }
+  EXPECT_EQ(small_file_bytes(in, out), 2 + kMaxSmallFileBytes);
+  put_file(out / "tokenizer.json", "of a run before");
+  EXPECT_EQ(small_file_bytes(in, out), kMaxSmallFileBytes);
   EXPECT_THAT(copy_small_files(in, out), ElementsAre("\"beyond\"", "\"directory\""));
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(out)) {
@@ -87,6 +90,7 @@ TEST(CopySmallFiles, TakesFilesUpToTheLimitAndNamesTheOthers) {
   EXPECT_THAT(names, testing::UnorderedElementsAre("empty", "limit", "tokenizer.json"));
   EXPECT_EQ(std::filesystem::file_size(out / "limit"), std::uintmax_t{kMaxSmallFileBytes});
   EXPECT_EQ(get_file(out / "tokenizer.json"), "{}");
+  EXPECT_EQ(small_file_bytes(in, out), 0);
 }
 
 }  // namespace

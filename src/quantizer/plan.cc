@@ -87,6 +87,7 @@ class Planner {
   }
 
   void add_encoded(const NamedMatrix& matrix) {
+    require_whole_blocks(matrix);
     const int index = static_cast<int>(plan_.matrices.size());
     PlannedMatrix& planned = plan_.matrices.emplace_back();
     planned.matrix = matrix;
@@ -289,6 +290,8 @@ class Planner {
                         entry.tensor.info->shape};
     copy.stored = entry.tensor;
     copy.is_nvfp4_scales = use.role == Role::kKeptScales;
+    copy.is_weights = entry.official.ends_with(kWeight) ||
+                      by_name_.count(entry.official.substr(0, entry.official.rfind('.'))) > 0;
     if (use.role != Role::kKeptCodes) return;
     copy.declaration.name =
         sibling_name(outputs_[static_cast<std::size_t>(use.output)].name, target_.codes);

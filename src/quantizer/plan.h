@@ -37,6 +37,7 @@ struct PlannedTensor {
   Bytes bytes = Bytes::kCopy;
   StoredTensor stored;
   bool is_nvfp4_scales = false;  // of kCopy: block scales, none of which may be negative
+  bool is_weights = false;       // of kCopy: weights or scales of a matrix, which must be finite
   int matrix = -1;
   float scalar = 0;
 };
@@ -76,7 +77,7 @@ struct PlanOptions {
 // calibration's or the source's; where not all have one, none is written and a note says so.
 // `weights` and `names` are of one store and outlive the plan.
 // Throws Error kBadRequest (module_choice.h; a calibration, and no expert in NVFP4), kUnsupported
-// (a scalar without a finite reciprocal).
+// (a scalar without a finite reciprocal; columns that are no multiple of 16).
 QuantizePlan make_plan(const ModelWeights& weights, const NamedTensors& names,
                        const PlanOptions& options);
 

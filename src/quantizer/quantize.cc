@@ -29,7 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// Of the files beside the shards, headers among them: for the check of free space only.
+// Of headers, index, report and journal: for the check of free space only.
 constexpr std::int64_t kOtherBytesPerTensor = 512;
 
 std::string_view to_string(Nvfp4Layout layout) {
@@ -152,7 +152,8 @@ class Run {
 
   // Of what `journal` does not have.
   void require_space(const Journal& journal) const {
-    std::int64_t bytes = kOtherBytesPerTensor * std::ssize(source_.store->tensors());
+    std::int64_t bytes = kOtherBytesPerTensor * std::ssize(source_.store->tensors()) +
+                         small_file_bytes(job_.in, out_.path());
     for (const PlannedShard& shard : plan_.shards) {
       if (journal.find(shard.file_name) == nullptr) bytes += shard.output_bytes;
     }

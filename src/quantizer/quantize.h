@@ -70,13 +70,14 @@ struct QuantizeResult {
 // again, a shard that is finished is kept if size and checksum are right, and made again if not,
 // and what else is missing follows. Nothing half written ever has a final name.
 //
-// Throws Error. kBadRequest: modules, memory below the minimum, a plot that would take a model's
-// place, a text that is too short, an output directory that is the source, in it or around it, in
-// use, not empty, or of a run with other options or another source. kBadCheckpoint, kUnsupported,
-// kNotFound: as load_checkpoint and GroupEncoder; the source changed under the run; an NVFP4 matrix
-// that is not chosen has a negative block scale. kUnsupportedDevice. kIo: disk full (shards so far
-// stay, and the run can be resumed) or read-only; `out` was removed or changed under the run. And
-// what calibration and evaluate_model throw.
+// Throws Error. kBadRequest: modules (module_choice.h), memory below the minimum, a plot that would
+// take a model's place, a text that is too short, an output directory that is the source, in it or
+// around it, in use, not empty, or of a run with other options or another source. kBadCheckpoint,
+// kUnsupported, kNotFound: as load_checkpoint and GroupEncoder; the source changed under the run; a
+// weight that is copied is NaN or infinite; an NVFP4 matrix that is not chosen has a negative block
+// scale. kUnsupportedDevice. kIo: disk full (shards so far stay, and the run can be resumed) or
+// read-only; `out` was removed or changed under the run. And what calibration and evaluate_model
+// throw.
 // Traps: truncating a file of the source under the run raises SIGBUS (mapped_file.h).
 QuantizeResult quantize_checkpoint(const QuantizeJob& job);
 

@@ -49,6 +49,23 @@ TEST(QuantizeDisk, DiskWithoutRoomForTheOutput) {
   EXPECT_FALSE(std::filesystem::exists(job.out));
 }
 
+// The shards would fit; what lies beside them would not.
+TEST(QuantizeDisk, DiskWithoutRoomForTheSmallFiles) {
+  constexpr std::uintmax_t kFileBytes = 64'000'000;
+  const TempDir dir;
+  const std::uintmax_t num_files = std::filesystem::space(dir.path()).available / kFileBytes + 2;
+  if (num_files > 20'000) GTEST_SKIP() << "too many sparse files on this disk";
+  write_sharded(golden_dir("flash-official"), dir / "in", 1, 1000);
+  for (std::uintmax_t i = 0; i < num_files; ++i) {
+    const auto path = dir / "in" / fmt::format("{}.txt", i);
+    put_file(path, "");
+    std::filesystem::resize_file(path, kFileBytes);
+  }
+  expect_refused(quantize_job(dir / "in", dir / "out"), ErrorCode::kIo,
+                 {"bytes are free on this disk", "are needed"});
+  EXPECT_FALSE(std::filesystem::exists(dir / "out"));
+}
+
 // The journal says that the shard is there. When it turns out not to be, its room is needed again.
 TEST(QuantizeDisk, DiskWithoutRoomForAShardThatIsMadeAgain) {
   const TempDir dir;

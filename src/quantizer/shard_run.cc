@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/math.h"
 #include "numerics/nvfp4.h"
 #include "quantizer/stored_scale.h"
 
@@ -14,6 +15,8 @@ namespace {
 
 // Of the tensor that comes next: enough for the disk to work while this one is encoded.
 constexpr std::int64_t kReadAheadBytes = std::int64_t{32} << 20;
+// Of a value of a weight: pieces of a copy cut none.
+constexpr std::int64_t kLargestWordBytes = 4;
 
 std::int64_t row_bytes(const PlannedMatrix& planned) {
   return data_bytes(planned.matrix.view.format, planned.matrix.view.cols);
@@ -29,6 +32,52 @@ void require_positive(const std::string& name, std::int64_t begin,
           "{}: block scale {} is negative, and would be copied as it is, but many engines take "
           "scales for unsigned; --modules with this matrix would move the sign to its codes",
           name, begin + (bad - scales.begin()));
+}
+
+// The first word whose magnitude bits are those of infinity or above; -1: none. Two loops, since
+// only one without an exit is done with many words at once.
+template <class Word>
+std::int64_t first_not_finite(std::span<const std::byte> bytes, Word magnitude, Word infinity) {
+  const auto word = [&](std::int64_t i) {
+    Word value = 0;
+    std::memcpy(&value, bytes.data() + i * std::int64_t{sizeof(Word)}, sizeof(Word));
+    return static_cast<Word>(value & magnitude);
+  };
+  const std::int64_t count = std::ssize(bytes) / std::int64_t{sizeof(Word)};
+  Word largest = 0;
+  for (std::int64_t i = 0; i < count; ++i) largest = std::max(largest, word(i));
+  if (largest < infinity) return -1;
+  std::int64_t first = 0;
+  while (word(first) < infinity) ++first;
+  return first;
+}
+
+std::int64_t first_not_finite(DType dtype, std::span<const std::byte> bytes) {
+  switch (dtype) {
+    case DType::kF32:
+      return first_not_finite<std::uint32_t>(bytes, 0x7FFFFFFF, 0x7F800000);
+    case DType::kBF16:
+      return first_not_finite<std::uint16_t>(bytes, 0x7FFF, 0x7F80);
+    case DType::kE4M3:
+      return first_not_finite<std::uint8_t>(bytes, 0x7F, 0x7F);
+    case DType::kE8M0:
+      return first_not_finite<std::uint8_t>(bytes, 0xFF, 0xFF);
+    default:
+      return -1;  // codes of four bits
+  }
+}
+
+// Of a tensor that is not encoded, where the encoder would have refused it.
+void require_finite_copy(const TensorDeclaration& tensor, std::int64_t begin,
+                         std::span<const std::byte> piece) {
+  const std::int64_t bad = first_not_finite(tensor.dtype, piece);
+  if (bad < 0) return;
+  const std::int64_t index = begin / dtype_bytes(tensor.dtype) + bad;
+  const int rank = tensor.shape.rank();
+  const std::int64_t cols = rank == 0 ? 1 : tensor.shape[rank - 1];
+  fail(ErrorCode::kBadCheckpoint,
+       "{}: the value in row {}, column {} is NaN or infinite; every weight must be finite",
+       tensor.name, index / cols, index % cols);
 }
 
 }  // namespace
@@ -95,10 +144,12 @@ FinishedShard ShardRun::make(const PlannedShard& shard, const std::filesystem::p
 
 void ShardRun::copy(const PlannedTensor& tensor) {
   const std::int64_t size = std::ssize(tensor.stored.bytes);
-  for (std::int64_t begin = 0; begin < size; begin += budget_.copy_bytes) {
-    const std::int64_t count = std::min(budget_.copy_bytes, size - begin);
+  const std::int64_t step = round_up(budget_.copy_bytes, kLargestWordBytes);
+  for (std::int64_t begin = 0; begin < size; begin += step) {
+    const std::int64_t count = std::min(step, size - begin);
     std::vector<std::byte> piece = writer_->buffer(count);
     std::memcpy(piece.data(), tensor.stored.bytes.data() + begin, piece.size());
+    if (tensor.is_weights) require_finite_copy(tensor.declaration, begin, piece);
     if (tensor.is_nvfp4_scales) require_positive(tensor.declaration.name, begin, piece);
     store_.release(tensor.stored, begin, count);
     writer_->append(tensor.declaration.name, std::move(piece));
