@@ -25,7 +25,14 @@ import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
 
 import check_nvfp4  # noqa: E402
-from check_nvfp4_testing import EXPERT, GOLDEN, Checkpoint, to_transformers  # noqa: E402
+from check_nvfp4_testing import (  # noqa: E402
+    EXPERT,
+    GOLDEN,
+    Checkpoint,
+    cast_to_nvfp4,
+    experts_of,
+    to_transformers,
+)
 
 
 class QuantizeTest(CliTest):
@@ -208,6 +215,32 @@ class HardSources(QuantizeTest):
         self.assertGreater(total.reencoded_blocks, 0)
         self.assertFalse(total.lossless)
 
+    def test_nvfp4_of_which_some_matrices_are_chosen(self):
+        # The report counts those only.
+        source = GOLDEN / "flash-nvfp4"
+        for modules, matrices in (("layers.1.ffn.experts.2.*", 3), ("*.experts.*.w2", 24)):
+            out = self.quantize(source, "--modules", modules)
+            self.assertEqual(self.check(out, source).values, matrices * 128 * 128)
+
+    def test_gate_and_up_in_different_formats(self):
+        up = f"{EXPERT[:-1]}3"
+        del self.official.tensors[up + ".scale"]
+        self.official.put(up + ".weight", "BF16", np.full((128, 128), 0x3C23, np.uint16))
+        source = self.write_source(self.official)
+        total = self.check(self.quantize(source), source)
+        self.assertEqual(total.reencoded_blocks, 128 * 128 // 16)  # of the gate
+
+    def test_a_draft_block_in_nvfp4(self):
+        for name in ("flash-official", "flash-nvfp4"):
+            model = Checkpoint(GOLDEN / name)
+            cast_to_nvfp4(model, experts_of(model, "mtp."))
+            if name == "flash-nvfp4":  # whose trunk has input scales
+                for scale in [n for n in model.names(".input_scale") if n.startswith("mtp.")]:
+                    del model.tensors[scale]
+            source = self.write_source(model)
+            for layout in ("modelopt", "compressed-tensors"):
+                self.check(self.quantize(source, "--layout", layout), source, layout)
+
     def test_nvfp4_with_negative_block_scales(self):
         model = Checkpoint(GOLDEN / "flash-nvfp4")
         scales = model.array(EXPERT + ".weight_scale")
@@ -240,6 +273,8 @@ class HardSources(QuantizeTest):
         for part in ("w1", "w3"):
             zeros = self.bf16.tensors[f"layers.1.ffn.experts.1.{part}.weight"]
             zeros[2] = bytes(len(zeros[2]))
+        tiny = np.full((128, 128), 2.0**-149, np.float32)  # over 6 it underflows
+        self.bf16.put("layers.1.ffn.experts.0.w2.weight", "F32", tiny)
         down = "layers.1.ffn.experts.1.w2.weight"
         self.bf16.put(down, "BF16", np.full(self.bf16.tensors[down][1], 1, np.uint16))  # 2^-133
         source = self.write_source(self.bf16)

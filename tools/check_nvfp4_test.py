@@ -33,6 +33,7 @@ from check_nvfp4_testing import (  # noqa: E402
     cast_to_nvfp4,
     experts_of,
     prune_layer,
+    set_modelopt_config,
     to_compressed_tensors,
     to_transformers,
 )
@@ -162,6 +163,25 @@ class Refused(CheckerTest):
     def test_one_expert_without_input_scale(self):
         del self.model.tensors[EXPERT + ".input_scale"]
         self.expect_refused(EXPERT, "missing-scale", "input scale")
+
+    def test_draft_block_without_input_scales(self):
+        model = copy.deepcopy(self.official)
+        cast_to_nvfp4(model, experts_of(model, ("layers.", "mtp.")))
+        set_modelopt_config(model)
+        for quantization in (
+            model.config["quantization_config"],
+            model.files["hf_quant_config.json"]["quantization"],
+        ):
+            quantization["quantized_layers"]["mtp.0.ffn.experts"] = {"quant_algo": "NVFP4"}
+            quantization["quantized_layers"]["mtp.0.ffn.experts"]["group_size"] = 16
+            quantization["config_groups"]["group_0"]["input_activations"]["dynamic"] = True
+            quantization.get("ignore", quantization.get("exclude_modules")).remove("mtp.*")
+        for name in model.names(".input_scale"):
+            if name.startswith("mtp."):
+                del model.tensors[name]
+        self.expect_accepted(model)
+        del model.tensors[EXPERT + ".input_scale"]
+        self.expect_refused(EXPERT, "missing-scale", "has no input scale", model=model)
 
     def test_missing_matrix_of_an_expert(self):
         for name in self.model.names(""):

@@ -5,6 +5,7 @@ The rules for the model by itself are in tensor_rules.py.
 """
 
 import math
+import re
 
 import numpy as np
 
@@ -54,13 +55,14 @@ class Comparison:
     def __init__(self, quantized, source, report, findings):
         self.quantized, self.source = quantized, source
         self.report, self.findings = report, findings
-        self.tallies = {}  # of (kind, layer)
+        self.tallies = {}  # of (kind, layer): of all NVFP4 that the model has
+        self.chosen = {}  # the same, of what the report says was quantised
         self.stores_reciprocal = quantized.layout == "compressed-tensors"
-        self.kept = set()  # keys of tallies: NVFP4 in the source already
         self.inexact_scales = 0
         options = (report or {}).get("options", {})
         self.rounding = options.get("rounding", "nearest_even")
         self.four_over_six = options.get("four-over-six", "off") == "on"
+        self.modules = options.get("modules", "*").split(",")
 
     def run(self):
         made = {n: m for n, m in self.quantized.matrices.items() if m.form == "NVFP4"}
@@ -74,12 +76,10 @@ class Comparison:
             encoding = Encoding(sources, self.rounding, self.four_over_six, self.stores_reciprocal)
             for name, source in zip(names, sources):
                 key = kind_of(name), layer_of(name)
-                if key not in self.tallies and source.form == "NVFP4":
-                    self.kept.add(key)
-                elif source.form != "NVFP4":
-                    self.kept.discard(key)
                 tally = self._compare_matrix(made[name], source, encoding)
                 self.tallies.setdefault(key, Tally()).add(tally)
+                if source.form != "NVFP4" or is_chosen(name, self.modules):
+                    self.chosen.setdefault(key, Tally()).add(tally)
         if self.report is not None:
             self._compare_report()
         if self.inexact_scales:
@@ -89,9 +89,10 @@ class Comparison:
             )
 
     def totals(self):
-        """{kind: Tally}, and "total"."""
+        """{kind: Tally}, and "total": as the report counts them, if there is one."""
         totals = {}
-        for (kind, _), tally in sorted(self.tallies.items()):
+        counted = self.tallies if self.report is None else self.chosen
+        for (kind, _), tally in sorted(counted.items()):
             totals.setdefault(kind, Tally()).add(tally)
         everything = Tally()
         for tally in totals.values():
@@ -159,7 +160,8 @@ class Comparison:
             scales = made.scales.rows(begin, end).view(np.uint8)
             want_codes, want_scales, cast, empty = encoding.encode(source, begin, end)
             part = tally_values(values, decoded)
-            count_blocks(part, encoding, made, values, codes, scales, cast)
+            is_fp4 = source.form in ("MXFP4", "NVFP4")
+            count_blocks(part, is_fp4, made, values, codes, scales, cast)
             tally.add(part)
             wrong = (codes != want_codes).reshape(*scales.shape, -1).any(axis=2)
             wrong |= (scales != want_scales) & ~empty
@@ -210,9 +212,7 @@ class Comparison:
             claimed[kind["kind"], None] = kind
             for layer in kind["layers"]:
                 claimed[kind["kind"], layer["layer"]] = layer
-        for key in self.kept - set(claimed):
-            del self.tallies[key]  # was not chosen, and stays what it was
-        measured = dict(self.tallies)
+        measured = dict(self.chosen)
         for kind, tally in self.totals().items():
             if kind != "total":
                 measured[kind, None] = tally
@@ -241,6 +241,26 @@ class Comparison:
             size = path.stat().st_size if path.exists() else "missing"
             if size != file["bytes"]:
                 self._refuse(REPORT, "report", f"{file['name']}: {file['bytes']} bytes, is {size}")
+
+
+def is_chosen(name, modules):
+    """Whether one of the words of --modules, or of its patterns with *, chooses the matrix."""
+    if name.startswith("mtp."):
+        return False
+    words = {
+        "expert gate": "experts",
+        "expert up": "experts",
+        "expert down": "experts",
+        "shared expert": "shared_experts",
+    }
+    word = words.get(kind_of(name), kind_of(name))  # attention, head; no word for compressors
+    is_in_all = word in ("experts", "shared_experts", "attention", "head")
+    for module in modules:
+        if module == word or (module == "all" and is_in_all):
+            return True
+        if re.fullmatch(re.escape(module).replace(r"\*", ".*"), name):
+            return True
+    return False
 
 
 # ---- what went wrong, in words

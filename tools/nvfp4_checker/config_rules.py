@@ -103,8 +103,12 @@ class ConfigRules:
         if layers is not None:
             self._check_quantized_layers(where, layers)
         for key, scheme in (quantization.get("config_groups") or {}).items():
-            dynamic = [not self.with_input_scale]
-            self._check_scheme(f"{where}: config_groups.{key}", scheme, dynamic)
+            self._check_scheme(f"{where}: config_groups.{key}", scheme, [self._is_dynamic()])
+
+    def _is_dynamic(self):
+        """Whether some routed expert has no input scale; without experts, some matrix."""
+        experts = {name for name in self.nvfp4 if ".ffn.experts." in name}
+        return not (experts or self.nvfp4) <= self.with_input_scale
 
     def _check_quantized_layers(self, where, layers):
         """Names of modules (layers.0.ffn.experts) or of matrices: exactly what is NVFP4."""

@@ -95,10 +95,10 @@ def tally_values(source, decoded):
     return tally
 
 
-def count_blocks(tally, encoding, made, values, codes, scales, cast):
+def count_blocks(tally, is_fp4, made, values, codes, scales, cast):
     """Counts of blocks and saturated values; blocks that are cast can only be counted as such."""
     tally.quant_blocks = cast.size
-    if encoding.is_cast:
+    if is_fp4:
         tally.cast_blocks = int(cast.sum())
         tally.reencoded_blocks = cast.size - tally.cast_blocks
     blocks = np.abs(values).reshape(*scales.shape, codecs.NVFP4_BLOCK)
@@ -111,4 +111,6 @@ def count_blocks(tally, encoding, made, values, codes, scales, cast):
         wanted = block_amax / (np.float32(6) * made.global_scale)
     tally.saturated_values = int((beyond & ~cast[:, :, None]).sum())
     tally.scales_too_large = int(((wanted > 464) & ~cast).sum())
-    tally.scales_too_small = int(((wanted > 0) & (wanted <= 2.0**-10) & ~cast).sum())
+    # A wanted scale may underflow to 0, but that of a block of zeros is not missed.
+    too_small = (block_amax > 0) & (wanted <= 2.0**-10)
+    tally.scales_too_small = int((too_small & ~cast).sum())

@@ -400,7 +400,7 @@ class TensorRules:
 
     def _check_experts(self):
         """Engines take an expert's w1 and w3 as one matrix, a layer's experts in one format."""
-        forms, with_input, without_input = {}, None, None
+        forms, with_input, without_input = {}, {}, {}
         for name, matrix in self.matrices.items():
             found = re.fullmatch(r"(.*\.ffn)\.experts\.\d+\.w[123]", name)
             if not found:
@@ -412,10 +412,9 @@ class TensorRules:
                 )
             if matrix.form != "NVFP4":
                 continue
-            if matrix.input_scale is None:
-                without_input = without_input or name
-            else:
-                with_input = with_input or name
+            # Engines load a draft block as a model of its own.
+            part = "draft block" if name.startswith("mtp.") else "trunk"
+            (without_input if matrix.input_scale is None else with_input).setdefault(part, name)
             other = self.matrices.get(pair_of(name))
             if name.endswith(".w3") and other is not None and other.form == "NVFP4":
                 for which in ("global_scale", "input_scale"):
@@ -426,9 +425,9 @@ class TensorRules:
                             f"its {which.replace('_', ' ')} is "
                             f"{getattr(matrix, which)}, that of w1 {getattr(other, which)}",
                         )
-        if with_input and without_input:
+        for part in sorted(set(with_input) & set(without_input)):
             self._refuse(
-                without_input,
+                without_input[part],
                 "missing-scale",
-                f"has no input scale, {with_input} has one: it would be read as 0",
+                f"has no input scale, {with_input[part]} has one: it would be read as 0",
             )
