@@ -104,9 +104,9 @@ __device__ __forceinline__ float cta_amax(float amax) {
 
 // How a kernel goes over a row. kRegular: one pass takes the row, whose chunks are whole and
 // aligned; kFull: and every thread has all its chunks. A thread holds kChunks chunks, to share what
-// is computed once a row. Registers are fitted to CTAs of kMaxThreads, of which an SM holds
-// kMinCtas.
-template <bool kRegular_, int kChunks_, int kMaxThreads_, bool kFull_ = false, int kMinCtas_ = 1>
+// is computed once a row. Registers are fitted to CTAs of kMaxThreads, kMinCtas of them on an SM (0:
+// as many as the compiler likes, which are more than with 1).
+template <bool kRegular_, int kChunks_, int kMaxThreads_, bool kFull_ = false, int kMinCtas_ = 0>
 struct QuantizeConfig {
   static constexpr bool kRegular = kRegular_;
   static constexpr bool kFull = kFull_;
@@ -336,7 +336,7 @@ void launch_rows(const Source& source, const Output& out, Format format, cudaStr
     // and MXFP4 compute less a row and gain nothing from few.
     using Few = QuantizeConfig<true, 4, 512>;
     using Many = QuantizeConfig<true, 2, 256>;
-    // 56 registers instead of 92: while a row waits for its amax, others of the SM go on.
+    // Without bounds, in 56 registers: while a row waits for its amax, others of the SM go on.
     using Full = QuantizeConfig<true, 4, 128, true, 9>;
     const bool few = format == Format::kNvfp4 && out.rows >= 1024 && out.chunks >= 128;
     if (whole && !few && out.chunks <= Many::kChunks * Many::kMaxThreads) {
