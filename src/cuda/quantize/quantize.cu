@@ -104,8 +104,8 @@ __device__ __forceinline__ float cta_amax(float amax) {
 
 // How a kernel goes over a row. kRegular: one pass takes the row, whose chunks are whole and
 // aligned; kFull: and every thread has all its chunks. A thread holds kChunks chunks, to share what
-// is computed once a row. Registers are fitted to CTAs of kMaxThreads, kMinCtas of them on an SM (0:
-// as many as the compiler likes, which are more than with 1).
+// is computed once a row. Registers are fitted to CTAs of kMaxThreads, kMinCtas of them on an SM
+// (0: as many as the compiler likes, which are more than with 1).
 template <bool kRegular_, int kChunks_, int kMaxThreads_, bool kFull_ = false, int kMinCtas_ = 0>
 struct QuantizeConfig {
   static constexpr bool kRegular = kRegular_;
