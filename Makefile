@@ -89,6 +89,8 @@ asan ubsan tsan:
 	$(took)
 
 fuzz:
+	for target in $(FUZZ_TARGET); do [[ -f tests/fuzz/$$target.cc ]] || \
+	  { echo "make fuzz: there is no target $$target; they are tests/fuzz/*.cc: $$(cd tests/fuzz && ls *.cc | sed 's/\.cc$$//; /^replay_main$$/d' | paste -sd' ')" >&2; exit 2; }; done
 	tools/install_deps.sh --fuzz
 	$(call build,fuzz,fuzz_targets)
 	FUZZ_SECONDS=$(FUZZ_SECONDS) tools/fuzz.sh $(FUZZ_TARGET)

@@ -9,7 +9,8 @@ decoded: what was lost is measured, MODEL's bytes are made again from the source
 quantization_report.json, if MODEL has one, must tell the same. Memory does not grow with the model.
 
 Exit status 0: accepted. 1: refused; each line names a tensor or file, the rule, and what is wrong.
-2: bad usage, or a package is missing (tools/nvfp4_checker/requirements.txt).
+2: bad usage, a SOURCE that cannot be read, or a package is missing
+(tools/nvfp4_checker/requirements.txt).
 """
 
 import argparse
@@ -31,6 +32,16 @@ except ModuleNotFoundError as error:
     sys.exit(2)
 
 MAX_SHOWN = 20
+# A file that is missing, is no JSON, or lacks a key that everything else needs.
+UNREADABLE = (OSError, ValueError, KeyError, TypeError)
+
+
+class UnreadableSource(Exception):
+    """Nothing can be said of the model that was made from it."""
+
+
+def reason_of(error):
+    return f"lacks {error}" if isinstance(error, KeyError) else str(error)
 
 
 def read(folder, findings, layout="auto", has_source=False):
@@ -42,8 +53,11 @@ def read(folder, findings, layout="auto", has_source=False):
 def read_source(folder, findings):
     """A source may have other publishers' names; what is wrong with it is no fault of the model."""
     source_findings = Findings()
-    rules = TensorRules(Model(folder, source_findings, official_name), source_findings)
-    rules.run()
+    try:
+        rules = TensorRules(Model(folder, source_findings, official_name), source_findings)
+        rules.run()
+    except UNREADABLE as error:
+        raise UnreadableSource(f"the source {folder} cannot be read: {reason_of(error)}") from error
     for where, rule, message in source_findings.refusals:
         findings.note(f"source: {where}: [{rule}] {message}")
     return rules
@@ -68,10 +82,8 @@ def check(folder, source=None, layout="auto"):
         comparison = Comparison(model, original, claims, findings)
         comparison.run()
         return findings, model, comparison
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        # A file that is missing, is no JSON, or lacks a key that everything else needs.
-        reason = f"lacks {error}" if isinstance(error, KeyError) else str(error)
-        findings.refuse(str(folder), "container", reason)
+    except UNREADABLE as error:
+        findings.refuse(str(folder), "container", reason_of(error))
         return findings, None, None
 
 
@@ -139,7 +151,11 @@ def main():
     )
     parser.add_argument("--json", action="store_true", help="one JSON object")
     options = parser.parse_args()
-    findings, model, comparison = check(options.model, options.source, options.layout)
+    try:
+        findings, model, comparison = check(options.model, options.source, options.layout)
+    except UnreadableSource as error:
+        print(f"check_nvfp4: {error}", file=sys.stderr)
+        return 2
     if options.json:
         print(json.dumps(as_json(findings, model, comparison)))
         return 1 if findings.refusals else 0

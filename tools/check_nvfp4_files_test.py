@@ -7,11 +7,14 @@ refuse each by name. Mistakes of tensors: check_nvfp4_test.py.
 Fetches the checker's packages into PACKAGES_DIR; ends with 77, skipped, where that is not possible.
 """
 
+import contextlib
 import copy
+import io
 import json
 import struct
 import sys
 import unittest
+import unittest.mock
 from pathlib import Path
 
 import fetch_python_packages
@@ -21,8 +24,10 @@ TOOLS = Path(__file__).resolve().parent
 if __name__ == "__main__":
     fetch_python_packages.import_from(TOOLS / "nvfp4_checker" / "requirements.txt", sys.argv[1])
 
+import check_nvfp4  # noqa: E402
 from check_nvfp4_testing import (  # noqa: E402
     EXPERT,
+    GOLDEN,
     CheckerTest,
     cast_to_nvfp4,
     experts_of,
@@ -113,6 +118,13 @@ class RefusedFiles(CheckerTest):
         self.expect_refused(str(self.folder), "container", "twice", model=self.folder)
         (self.folder / "config.json").unlink()
         self.expect_refused(str(self.folder), "container", "config.json", model=self.folder)
+
+    def test_a_source_that_cannot_be_read_is_no_fault_of_the_model(self):
+        missing = self.folder / "nowhere"
+        with contextlib.redirect_stderr(io.StringIO()) as errors:
+            with unittest.mock.patch("sys.argv", ["", str(GOLDEN / "flash-nvfp4"), "--source", str(missing)]):
+                self.assertEqual(check_nvfp4.main(), 2)
+        self.assertIn(f"the source {missing} cannot be read", errors.getvalue())
 
 
 class RefusedConfigs(CheckerTest):

@@ -45,6 +45,10 @@ for part in "${parts[@]}"; do
   esac
 done
 
+if [[ ! -x $(dirname "${BASH_SOURCE[0]}")/cuda_test ]]; then
+  echo "gpu_check: no cuda_test beside this script; run the one in the folder that make gpu-bundle fills (docs/gpu.md)" >&2
+  exit 2
+fi
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1

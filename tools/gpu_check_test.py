@@ -165,6 +165,12 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("1 hazard", rows["sanitizer", "racecheck cuda_test"][3])
         self.assertEqual(rows["sanitizer", "memcheck cuda_test"][1], "0")
 
+    def test_outside_of_a_bundle_it_says_where_to_run_it(self):
+        (self.bundle / "cuda_test").unlink()
+        code, _, rows = self.check()
+        self.assertEqual((code, rows), (2, {}))
+        self.assertFalse((self.root / "gpu-check-out").exists())
+
     def test_a_missing_sanitizer_and_a_failing_benchmark_fail(self):
         (self.bin / "compute-sanitizer").unlink()
         self.stub(self.bundle / "dsv4_bench", "echo it does not agree; exit 1")
