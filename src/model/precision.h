@@ -37,8 +37,8 @@ struct LayerPrecision {
 };
 LayerPrecision plan_precision(const LayerWeights& layer, Activations activations, Backend& backend);
 
-// One sentence for what a user would not expect of the choice, e.g. that NVFP4 experts that do not
-// fold stay at a16 under kA8. Empty: nothing to say.
+// What a user would not expect of the choice, with semicolons between, e.g. that NVFP4 attention or
+// experts that do not fold stay at a16 under kA8. Empty: nothing to say.
 std::string describe_precision(const ModelWeights& weights, std::span<const LayerPrecision> layers,
                                Activations activations);
 

@@ -87,19 +87,19 @@ TEST(PlanPrecision, OfTheGoldenModels) {
   }
 }
 
-std::string note(const char* model, Activations activations, bool with_input_scales = true) {
+// `change`, if not null, is made to each layer first.
+std::string note(const char* model, Activations activations,
+                 void (*change)(LayerWeights& layer) = nullptr, bool has_nvfp4_head = false) {
   ModelWeights weights =
       bind_weights(load_model_config(golden_dir(model)),
                    std::make_shared<TensorStore>(TensorStore::open(golden_dir(model))));
   const auto backend = open_backend("reference");
   std::vector<LayerPrecision> plans;
   for (LayerWeights& layer : weights.layers) {
-    if (!with_input_scales) {
-      for (auto* scales : {&layer.experts.gate_up_input_scales, &layer.experts.down_input_scales})
-        std::fill(scales->begin(), scales->end(), std::nullopt);
-    }
+    if (change != nullptr) change(layer);
     plans.push_back(plan_precision(layer, activations, *backend));
   }
+  if (has_nvfp4_head) weights.head.format = Format::kNvfp4;
   return describe_precision(weights, plans, activations);
 }
 
@@ -113,7 +113,39 @@ TEST(DescribePrecision, SaysWhatAUserWouldNotExpect) {
   EXPECT_THAT(note("flash-nvfp4", Activations::kAuto), HasSubstr("do not fold into FP8"));
   EXPECT_THAT(note("flash-bf16", Activations::kA8), HasSubstr("a16"));
   EXPECT_THAT(note("flash-official", Activations::kA4), HasSubstr("NVFP4"));
-  EXPECT_THAT(note("flash-nvfp4", Activations::kA4, false), HasSubstr("dynamic"));
+  const auto drop_input_scales = [](LayerWeights& layer) {
+    for (auto* scales : {&layer.experts.gate_up_input_scales, &layer.experts.down_input_scales})
+      std::fill(scales->begin(), scales->end(), std::nullopt);
+  };
+  EXPECT_THAT(note("flash-nvfp4", Activations::kA4, drop_input_scales), HasSubstr("dynamic"));
+}
+
+// Experts were once the only ones that were named, and the others fell to a16 in silence.
+TEST(DescribePrecision, NamesEveryGroupOfMatrices) {
+  using testing::AllOf;
+  using testing::HasSubstr;
+  using testing::Not;
+  // The experts' weights, whose scales do not fold, stand for any.
+  const auto attention = [](LayerWeights& layer) { layer.kv = layer.experts.down[0]; };
+  const auto indexer = [](LayerWeights& layer) {
+    if (layer.indexer) layer.indexer->q_b = layer.experts.down[0];
+  };
+  const auto shared = [](LayerWeights& layer) { layer.shared_expert.up = layer.experts.down[0]; };
+  for (const Activations a8 : {Activations::kA8, Activations::kAuto}) {
+    const std::string fp8 = note("flash-nvfp4", a8);
+    EXPECT_THAT(fp8, AllOf(HasSubstr("the experts of"), HasSubstr("do not fold")));
+    EXPECT_THAT(fp8, AllOf(Not(HasSubstr("attention")), Not(HasSubstr("shared"))));
+    EXPECT_THAT(fp8, Not(HasSubstr("head")));
+    EXPECT_THAT(note("flash-nvfp4", a8, attention), HasSubstr("attention of"));
+    EXPECT_THAT(note("flash-nvfp4", a8, indexer), HasSubstr("attention of"));
+    EXPECT_THAT(note("flash-nvfp4", a8, shared), HasSubstr("the shared experts of"));
+    EXPECT_THAT(note("flash-nvfp4", a8, nullptr, true), HasSubstr("the head (NVFP4)"));
+  }
+  const std::string a4_attention = note("flash-nvfp4", Activations::kA4, attention);
+  EXPECT_THAT(a4_attention, AllOf(HasSubstr("attention of"), HasSubstr("a4 is for the experts")));
+  EXPECT_THAT(a4_attention, Not(HasSubstr("do not come in NVFP4")));
+  EXPECT_THAT(note("flash-nvfp4", Activations::kA4, shared), HasSubstr("the shared experts of"));
+  EXPECT_EQ(note("flash-nvfp4", Activations::kA16, attention, true), "");
 }
 
 }  // namespace
