@@ -148,8 +148,7 @@ float GroupEncoder::Impl::global_scale_of_values(const RowsReadCallback& rows_re
   const float result = options.four_over_six ? nvfp4_four_over_six_global_scale(largest)
                                              : nvfp4_global_scale(largest);
   if (!(result > 0)) return 1.0f;
-  // The nearest number that the file can hold, whatever g that makes: only a g that is given
-  // already, as a cast's is, must be looked for among the neighbours (stored_scale.h).
+  // The nearest number that the file can hold, whatever g that makes.
   const float stored = 1.0f / result;
   return options.stores_reciprocal && is_finite(stored) ? 1.0f / stored : result;
 }

@@ -32,12 +32,19 @@ std::int64_t write_larger_than_the_disk(const std::filesystem::path& in) {
   }
 }
 
+// Where the look at the disk's room is lost, a run must end before it fills that disk.
+struct Stopped {};
+void stop_at_once(const QuantizeProgress& progress) {
+  if (progress.done > progress.resumed) throw Stopped();
+}
+
 TEST(QuantizeDisk, DiskWithoutRoomForTheOutput) {
   const TempDir dir;
   if (write_larger_than_the_disk(dir / "in") == 0) {
     GTEST_SKIP() << "no sparse file that is larger than this disk";
   }
   QuantizeJob job = quantize_job(dir / "in", dir / "out");
+  job.progress = stop_at_once;
   bool has_calibrated = false;
   job.calibration.emplace();
   job.calibration->measure = [&] {
@@ -61,8 +68,9 @@ TEST(QuantizeDisk, DiskWithoutRoomForTheSmallFiles) {
     put_file(path, "");
     std::filesystem::resize_file(path, kFileBytes);
   }
-  expect_refused(quantize_job(dir / "in", dir / "out"), ErrorCode::kIo,
-                 {"bytes are free on this disk", "are needed"});
+  QuantizeJob job = quantize_job(dir / "in", dir / "out");
+  job.progress = stop_at_once;
+  expect_refused(job, ErrorCode::kIo, {"bytes are free on this disk", "are needed"});
   EXPECT_FALSE(std::filesystem::exists(dir / "out"));
 }
 
@@ -72,7 +80,6 @@ TEST(QuantizeDisk, DiskWithoutRoomForAShardThatIsMadeAgain) {
   if (write_larger_than_the_disk(dir / "in") == 0) {
     GTEST_SKIP() << "no sparse file that is larger than this disk";
   }
-  struct Stopped {};
   write_sharded(golden_dir("flash-official"), dir / "small", 2, 50);
   QuantizeJob job = quantize_job(dir / "small", dir / "out");
   job.modules = {"head"};
@@ -96,7 +103,7 @@ TEST(QuantizeDisk, DiskWithoutRoomForAShardThatIsMadeAgain) {
   put_file(path, journal.dump());
   job.in = dir / "in";
   job.resume = true;
-  job.progress = nullptr;
+  job.progress = stop_at_once;
   expect_refused(job, ErrorCode::kIo, {"bytes are free on this disk", "are needed"});
 }
 

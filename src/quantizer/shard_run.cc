@@ -35,7 +35,7 @@ void require_positive(const std::string& name, std::int64_t begin,
 }
 
 // The first word whose magnitude bits are those of infinity or above; -1: none. Two loops, since
-// only one without an exit is done with many words at once.
+// only one without an exit is done with many words at once; signed ones have a maximum in SSE2.
 template <class Word>
 std::int64_t first_not_finite(std::span<const std::byte> bytes, Word magnitude, Word infinity) {
   const auto word = [&](std::int64_t i) {
@@ -55,9 +55,9 @@ std::int64_t first_not_finite(std::span<const std::byte> bytes, Word magnitude, 
 std::int64_t first_not_finite(DType dtype, std::span<const std::byte> bytes) {
   switch (dtype) {
     case DType::kF32:
-      return first_not_finite<std::uint32_t>(bytes, 0x7FFFFFFF, 0x7F800000);
+      return first_not_finite<std::int32_t>(bytes, 0x7FFFFFFF, 0x7F800000);
     case DType::kBF16:
-      return first_not_finite<std::uint16_t>(bytes, 0x7FFF, 0x7F80);
+      return first_not_finite<std::int16_t>(bytes, 0x7FFF, 0x7F80);
     case DType::kE4M3:
       return first_not_finite<std::uint8_t>(bytes, 0x7F, 0x7F);
     case DType::kE8M0:

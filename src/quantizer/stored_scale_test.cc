@@ -29,6 +29,16 @@ TEST(StoredScale, HasTheReciprocalThatDecodesToItWhereThereIsOne) {
     EXPECT_EQ(1.0f / stored_scale(decodes, kReciprocal, "m"), decodes) << scale;
   }
   EXPECT_GT(inexact, 0);  // or the note about it would be needless
+  // No neighbour decodes to what the stored one does not: all mantissas, and both ends.
+  for (const int exponent : {-127, 0, 126, 127}) {
+    for (std::int64_t i = 0; i < 1 << 23; i += 3) {
+      const float scale = std::ldexp(1.0f + static_cast<float>(i) * 0x1p-23f, exponent);
+      const float stored = stored_scale(scale, kReciprocal, "m");
+      if (1.0f / stored == scale) continue;
+      ASSERT_NE(1.0f / std::nextafter(stored, 0.0f), scale);
+      ASSERT_NE(1.0f / std::nextafter(stored, 1e39), scale);
+    }
+  }
   for (const float scale : {1e-45f, std::numeric_limits<float>::denorm_min() * 4}) {
     EXPECT_THROW(stored_scale(scale, kReciprocal, "m"), Error);
   }

@@ -198,11 +198,8 @@ class Comparison:
 
     def _is_rounded(self, decodes, meant):
         """Whether `meant` has no FP32 reciprocal, and `decodes` comes of the nearest there is."""
-        nearest = np.float32(1) / meant
-        around = [np.nextafter(nearest, np.float32(end)) for end in (0, np.inf)]
-        if any(np.float32(1) / stored == meant for stored in [nearest, *around]):
-            return False
-        return decodes == np.float32(1) / nearest
+        nearest = np.float32(1) / (np.float32(1) / meant)
+        return nearest != meant and decodes == nearest
 
     # ---- the report
 
