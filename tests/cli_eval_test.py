@@ -98,7 +98,8 @@ class Eval(CliTest):
     def test_refusals_name_file_and_line(self):
         path = self.write("q.jsonl", question(answer="a") + "{\n")
         result = evaluate(questions=path)
-        self.expect_error(result, FAILED, f"{path}:2: ", "not valid JSON", "correct the line")
+        self.expect_error(result, FAILED, f"{path}:2: not valid JSON: column ", "correct the line")
+        self.assertNotIn(b"exception", result.stderr)
         path = self.write("q.jsonl", question(answer="a") + question())
         self.expect_error(evaluate(questions=path), FAILED, f"{path}:2: ", "answer is missing")
         context = [{"role": "user", "content": "c"}]

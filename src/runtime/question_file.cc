@@ -49,7 +49,10 @@ std::string id_json_of(const JsonValue& value) {
 
 // Messages lack the place.
 Question parse_question(std::string_view line) {
-  const JsonValue object = parse_json(line, "the line", {.unique_keys = true});
+  std::string problem;
+  const std::optional<JsonValue> parsed = read_json(line, &problem, {.unique_keys = true});
+  require(parsed.has_value(), ErrorCode::kBadRequest, "not valid JSON: {}", problem);
+  const JsonValue& object = *parsed;
   const Conversation conversation = parse_conversation(object);
   require(conversation.context.empty(), ErrorCode::kBadRequest,
           "context cannot be taken up here, where nothing was computed before; put its messages "

@@ -193,7 +193,9 @@ void offer_tools(std::vector<JsonValue> tools, std::vector<Message>& messages) {
 }
 
 Conversation parse_conversation(const JsonValue& request, EffortTable default_table) {
-  require_object(request, "the request");
+  require(request.as_object() != nullptr, ErrorCode::kBadRequest,
+          "the request must be an object with messages, such as {}",
+          R"({"messages": [{"role": "user", "content": "Hello"}]})");
   Conversation conversation;
   const JsonValue* messages = find_field(request, "messages");
   if (messages == nullptr) refuse("messages", "is missing");

@@ -124,7 +124,7 @@ TEST(Conversation, RefusalsNameTheField) {
     return R"({"messages": [{"role": "user"}, {)" + fields + "}]}";
   };
   expect_refused("", "the request: not valid JSON");
-  expect_refused("[]", "the request must be an object");
+  expect_refused("[]", "the request must be an object with messages, such as {\"messages\": [");
   expect_refused("{}", "messages is missing");
   expect_refused(R"({"messages": {}})", "messages must be an array");
   expect_refused(R"({"messages": []})", "messages must not be empty");

@@ -24,7 +24,8 @@ using nlohmann::json;
 // Receives nlohmann's events, iteratively, so that nesting costs no stack.
 class JsonBuilder : public nlohmann::json_sax<json> {
  public:
-  explicit JsonBuilder(const JsonLimits& limits) : limits_(limits) {}
+  // `text`: what is parsed.
+  JsonBuilder(std::string_view text, const JsonLimits& limits) : text_(text), limits_(limits) {}
 
   bool null() override { return add({nullptr}); }
   bool boolean(bool value) override { return add({value}); }
@@ -54,15 +55,13 @@ class JsonBuilder : public nlohmann::json_sax<json> {
   bool end_array() override { return close(); }
   bool end_object() override { return close(); }
 
-  bool parse_error(std::size_t position, const std::string&, const json::exception& e) override {
-    // nlohmann repeats the text that it met, whatever its length.
-    problem_ = printable_utf8(e.what(), 200);
-    position_ = position;
+  bool parse_error(std::size_t, const std::string&, const json::exception& e) override {
+    problem_ = json_problem(text_, e);
     return false;
   }
 
   JsonValue take() { return std::move(root_); }
-  std::string problem() const { return fmt::format("byte {}: {}", position_, problem_); }
+  const std::string& problem() const { return problem_; }
 
  private:
   struct Open {
@@ -116,10 +115,11 @@ class JsonBuilder : public nlohmann::json_sax<json> {
     }
   }
 
+  const std::string_view text_;
   const JsonLimits limits_;
   JsonValue root_;
   std::vector<Open> open_;
-  std::size_t num_values_ = 0, position_ = 0;
+  std::size_t num_values_ = 0;
   std::string problem_;
 };
 
@@ -218,7 +218,7 @@ std::optional<JsonValue> read_json(std::string_view text, std::string* problem,
   require(text.size() <= limits.max_bytes, ErrorCode::kBadRequest, "JSON of {} bytes, more than {}",
           text.size(), limits.max_bytes);
   std::string reason;
-  JsonBuilder builder(limits);
+  JsonBuilder builder(text, limits);
   // nlohmann takes a NUL for the end of the text and skips a byte order mark.
   if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
     reason = fmt::format("byte {}: a NUL byte", nul);

@@ -174,6 +174,22 @@ TEST(JsonPrint, ManyKeysInOneObject) {
   EXPECT_EQ(value.as_object()->size(), 10001u);
 }
 
+// The parser's own messages begin with its name.
+TEST(JsonPrint, MessagesSayWhatIsWrongAndWhere) {
+  const auto message = [](std::string_view text) {
+    std::string problem;
+    EXPECT_FALSE(read_json(text, &problem).has_value()) << text;
+    EXPECT_EQ(problem.find("exception"), std::string::npos) << problem;
+    EXPECT_EQ(problem.find("parse error"), std::string::npos) << problem;
+    return problem;
+  };
+  EXPECT_TRUE(message("# Title").starts_with("column 1: syntax error")) << message("# Title");
+  EXPECT_TRUE(message("").starts_with("column 1: ")) << message("");
+  EXPECT_TRUE(message("[1,\n x]").starts_with("line 2, column 2: ")) << message("[1,\n x]");
+  EXPECT_TRUE(message("[x\n]").starts_with("line 1, column 2: ")) << message("[x\n]");
+  EXPECT_EQ(message("\"\xFF\"").find("column 2: "), 0u);
+}
+
 TEST(JsonPrint, MessagesNameThePlaceAndStayShort) {
   try {
     parse_json("{\"a\": " + std::string(100000, 'x') + "}", "the request");
@@ -181,7 +197,7 @@ TEST(JsonPrint, MessagesNameThePlaceAndStayShort) {
   } catch (const Error& e) {
     const std::string_view message = e.what();
     EXPECT_EQ(e.code(), ErrorCode::kBadRequest);
-    EXPECT_TRUE(message.starts_with("the request: not valid JSON: byte ")) << message;
+    EXPECT_TRUE(message.starts_with("the request: not valid JSON: column 7: ")) << message;
     EXPECT_LT(message.size(), 400u);
   }
 }

@@ -45,9 +45,22 @@ json parse_strict_json(std::string_view text, std::string_view where) {
   try {
     return json::parse(text.begin(), text.end(), inspect);
   } catch (const json::exception& e) {
-    fail(ErrorCode::kBadCheckpoint, "{}: not valid JSON: {}", where,
-         printable_utf8(e.what(), 200));  // it repeats the text that it met
+    fail(ErrorCode::kBadCheckpoint, "{}: not valid JSON: {}", where, json_problem(text, e));
   }
+}
+
+std::string json_problem(std::string_view text, const json::exception& error) {
+  std::string_view what = error.what();  // "[json.exception.parse_error.101] parse error at ..."
+  if (const std::size_t name = what.find("] "); name != std::string_view::npos) {
+    what.remove_prefix(name + 2);
+  }
+  constexpr std::string_view kAt = "parse error at ", kLineOne = "line 1, ";
+  if (what.starts_with(kAt)) what.remove_prefix(kAt.size());
+  if (what.starts_with(kLineOne) && text.find('\n') == std::string_view::npos) {
+    what.remove_prefix(kLineOne.size());
+  }
+  constexpr std::size_t kShown = 200;  // it repeats the text that it met
+  return printable_utf8(what, kShown);
 }
 
 std::string quote(std::string_view text) {

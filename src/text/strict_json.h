@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 namespace dsv4 {
@@ -11,6 +12,10 @@ namespace dsv4 {
 // an object that gives a key twice (the later value would win silently), for nesting past 32
 // levels.
 nlohmann::json parse_strict_json(std::string_view text, std::string_view where);
+
+// What nlohmann found wrong with `text`, for a message: "line 2, column 7: syntax error while ...",
+// of a single line "column 7: ...", with columns in bytes; at most 200 bytes of it.
+std::string json_problem(std::string_view text, const nlohmann::json::exception& error);
 
 // `text` in quotes for a message: control characters and all but the first 60 bytes replaced.
 std::string quote(std::string_view text);

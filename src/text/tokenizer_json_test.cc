@@ -176,6 +176,8 @@ TEST(TokenizerJson, TextThatIsNoStrictJson) {
     SCOPED_TRACE(text);
     expect_refused(ErrorCode::kBadCheckpoint, "not valid JSON", text);
   }
+  expect_refused(ErrorCode::kBadCheckpoint,
+                 "file.json: not valid JSON: line 2, column 1: ", "[1,\n");
   expect_refused(ErrorCode::kBadCheckpoint, "byte 2 is NUL", std::string("{}\0x", 4));
   expect_refused(ErrorCode::kBadCheckpoint, "not valid JSON", "{\"a\": " + std::string(9999, 'x'));
   expect_refused(ErrorCode::kBadCheckpoint, "file.json: must be an object, is array", "[]");
