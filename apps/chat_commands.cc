@@ -42,7 +42,9 @@ void ChatLoop::run_command(const std::string& name, const std::string& argument)
     return (this->*command.run)(argument);
   }
   fail(ErrorCode::kBadRequest,
-       "there is no command /{}; /help lists them, and // begins a text with a slash", name);
+       "there is no command /{}; /quit leaves, /help lists them all, and // begins a text with a "
+       "slash",
+       name);
 }
 
 void ChatLoop::help(const std::string&) {

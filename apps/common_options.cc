@@ -93,7 +93,10 @@ void ModelArguments::add_to(CLI::App& command) {
   for (const std::string& name : built_backends()) {
     devices += (devices.empty() ? "" : ",") + name;
   }
-  command.add_option("--device", device, "where to compute: a backend of this build")
+  command
+      .add_option("--device", device,
+                  "where to compute: reference, cpu, cuda or cuda:N, as dsv4 devices lists them")
+      ->check(device_name())
       ->type_name("{" + devices + "}")
       ->capture_default_str();
   command.add_option("--threads", threads, "threads to compute with; 0: all cores that it may use")
@@ -190,6 +193,34 @@ CLI::Validator whole_number(std::uint64_t low, std::uint64_t high) {
     }
     text = std::to_string(value);  // without leading zeros
     return {};
+  };
+  return {refusal, ""};
+}
+
+CLI::Validator real_number() {
+  const auto refusal = [](const std::string& text) -> std::string {
+    float value = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc() && stop == end) return {};
+    return fmt::format("\"{}\" is no number such as 0.7", text);
+  };
+  return {refusal, ""};
+}
+
+CLI::Validator device_name() {
+  const auto refusal = [](const std::string& text) -> std::string {
+    constexpr std::string_view kGpu = "cuda:";
+    if (text == "reference" || text == "cpu" || text == "cuda") return {};
+    if (text.starts_with(kGpu) && text.size() > kGpu.size() &&
+        text.find_first_not_of("0123456789", kGpu.size()) == std::string::npos) {
+      return {};
+    }
+    return fmt::format(
+        "\"{}\" names no device; there are reference, cpu, cuda and cuda:N, and 'dsv4 devices' "
+        "says "
+        "which can be used here",
+        text);
   };
   return {refusal, ""};
 }

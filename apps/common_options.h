@@ -48,6 +48,13 @@ void print_precision_note(std::string_view note);
 // as eight, 0x3 as three, -1 as 2^64 - 1, and what is too large as the largest.
 CLI::Validator whole_number(std::uint64_t low, std::uint64_t high);
 
+// Takes a number and nothing else.
+CLI::Validator real_number();
+
+// Takes what may name a device, here or on another machine: reference, cpu, cuda, cuda:N. Whether
+// it is there is seen when it is opened.
+CLI::Validator device_name();
+
 // Takes any text but the empty one, as which an unset variable of a shell comes: '' would read as
 // if the option had not been given.
 CLI::Validator not_empty();

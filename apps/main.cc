@@ -8,6 +8,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/check.h"
@@ -93,6 +94,10 @@ int run(int argc, char** argv) {
   } catch (const CLI::RuntimeError& error) {
     return error.get_exit_code();
   } catch (const CLI::ParseError& error) {
+    if (argc == 2 && std::string_view(argv[1]) == "help") {
+      write_stdout(app.help());
+      return kDone;
+    }
     return report_usage(app, error);
   } catch (const Error& error) {
     print_error(std::string(to_string(error.code())) + ": " + error.what());

@@ -58,6 +58,15 @@ std::optional<std::int64_t> parse_bytes(std::string_view text) {
   return std::nullopt;
 }
 
+CLI::Validator host_device() {
+  const auto refusal = [](const std::string& text) -> std::string {
+    if (text == "cpu" || text == "reference") return {};
+    return fmt::format(
+        "\"{}\" cannot be used: quantize computes on the host, with cpu or reference", text);
+  };
+  return {refusal, ""};
+}
+
 CLI::Validator byte_count() {
   const auto refusal = [](const std::string& text) -> std::string {
     if (parse_bytes(text)) return {};
@@ -156,6 +165,20 @@ QuantizeResult quantize(const QuantizeJob& job) {
   }
 }
 
+// The shards' bytes before and after. A rate is of a run that made them all: to verify what another
+// run made takes other time.
+std::string figures(const QuantizeResult& result, double seconds) {
+  std::string text = fmt::format("{} to {} in {:.1f} s", format_bytes(result.source_file_bytes),
+                                 format_bytes(result.output_bytes), seconds);
+  if (result.resumed_bytes > 0) {
+    text += fmt::format("; {} were left to do",
+                        format_bytes(result.source_bytes - result.resumed_bytes));
+  } else if (seconds > 0) {
+    text += ", " + rate_text(result.source_bytes, seconds);
+  }
+  return text;
+}
+
 void run_quantize(const QuantizeArguments& args) {
   const InterruptGuard guard;
   QuantizeJob job = make_job(args);
@@ -170,10 +193,7 @@ void run_quantize(const QuantizeArguments& args) {
     for (const std::string& note : result.notes) write_stdout("note: " + printable(note) + "\n");
     if (job.evaluation) write_stdout("\n" + evaluation_table(result.evaluation));
   }
-  const std::int64_t made = result.source_bytes - result.resumed_bytes;
-  write_stderr_line(fmt::format("{} to {} in {:.1f} s, {}", format_bytes(result.source_bytes),
-                                format_bytes(result.output_bytes), time.seconds(),
-                                rate_text(made, std::max(time.seconds(), 1e-3))));
+  write_stderr_line(figures(result, time.seconds()));
 }
 
 }  // namespace
@@ -205,7 +225,10 @@ void add_quantize_command(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--four-over-six", args->four_over_six,
                     "give each quant block the better of two scales, by its squared error");
-  command->add_option("--max-memory", args->max_memory, "resident memory that it may use")
+  command
+      ->add_option(
+          "--max-memory", args->max_memory,
+          "resident memory that it may use, with MiB, GiB, MB or GB; a number alone is bytes")
       ->type_name("BYTES")
       ->check(byte_count())
       ->capture_default_str();
@@ -214,8 +237,10 @@ void add_quantize_command(CLI::App& app) {
       ->capture_default_str();
   command
       ->add_option("--device", args->device,
-                   "where to compute; only what --calibrate measures can differ")
-      ->check(CLI::IsMember({"cpu", "reference"}))
+                   "where to compute: on the host, by cpu or reference; only what --calibrate "
+                   "measures can differ")
+      ->check(host_device())
+      ->type_name("{cpu,reference}")
       ->capture_default_str();
   command->add_flag("--resume", args->resume, "go on with a run that was stopped");
   command->add_option("--plot", args->plot, "draw the errors by layer into this file, NAME.svg")

@@ -400,7 +400,7 @@ class OnATerminal(ChatTest):
             self.ask(terminal, "/frob grüße🦊")
             terminal.seen = len(terminal.output)
             terminal.type("\x1b[A\x7fé\r")  # one character less, another in its place
-            terminal.expect("there is no command /frob".encode())
+            terminal.expect("there is no command /frob; /quit leaves".encode())
             self.ask(terminal, "/system grüße🦊")
             terminal.seen = len(terminal.output)
             terminal.type("\x1b[A\x7fé\r")

@@ -84,12 +84,26 @@ class Quantize(CliTest):
         for words in (
             ["--max-memory", "0"], ["--max-memory", "4GiBs"], ["--max-memory", "-1"],
             ["--max-memory", "99999999999GiB"], ["--layout", "gguf"], ["--rounding", "up"],
-            ["--device", "cuda"], ["--threads", "x"],
+            ["--threads", "x"],
         ):
             with self.subTest(words=words):
                 self.expect_error(run("quantize", NANO, out, *words), BAD_USAGE, words[0])
+        for device in ("cuda", "gpu"):
+            result = run("quantize", NANO, out, "--device", device)
+            self.expect_error(result, BAD_USAGE, "--device", "on the host", "cpu or reference")
+        self.expect_error(run("quantize", NANO, out, "--max-memory", "4"), FAILED, "4 bytes", "MiB")
         self.expect_error(run("quantize", NANO), BAD_USAGE, "OUT")
         self.assertFalse(out.exists())
+
+    def test_figures_compare_files_with_files(self):
+        once, twice = self.out("once"), self.out("twice")
+        self.expect_done(run("quantize", NANO, once))
+        result = run("quantize", once, twice)  # nothing is left to do
+        self.expect_done(result)
+        files = [(out / "model.safetensors").read_bytes() for out in (once, twice)]
+        self.assertEqual(*map(len, files))
+        line = result.stderr.decode().splitlines()[-1]
+        self.assertRegex(line, r"^([\d.]+ MB) to \1 in [\d.]+ s")
 
     def test_interrupted_then_resumed(self):
         whole = self.out("whole")

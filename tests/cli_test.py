@@ -112,7 +112,20 @@ class Usage(CliTest):
 
     def test_unknown_device_names_those_of_the_build(self):
         result = run("generate", NANO, "-p", "x", "--device", "abacus")
-        self.expect_error(result, FAILED, "abacus", "reference")
+        self.expect_error(result, BAD_USAGE, "--device", "abacus", "reference", "cuda:N")
+        for name in ("", "gpu", "cuda:", "cuda:x", "cuda0", "cpu:0"):
+            with self.subTest(name=name):
+                result = run("generate", NANO, "-p", "x", "--device", name)
+                self.expect_error(result, BAD_USAGE, "--device", "dsv4 devices")
+
+    def test_numbers_that_are_none(self):
+        for option in ("--temperature", "--top-p", "--min-p"):
+            for value in ("abc", "", "0.5x"):
+                result = run("generate", NANO, "-p", "x", option, value)
+                self.expect_error(result, BAD_USAGE, option, f'"{value}" is no number')
+
+    def test_help_is_a_command(self):
+        self.assertEqual(self.expect_done(run("help")), self.expect_done(run("--help")))
 
 
 class Devices(CliTest):

@@ -71,6 +71,10 @@ std::int64_t min_memory_bytes(const QuantizePlan& plan, const TensorStore& store
 }
 
 void require_memory(std::int64_t min_bytes, std::int64_t max_bytes) {
+  require(max_bytes >= kMiB || max_bytes >= min_bytes, ErrorCode::kBadRequest,
+          "max-memory is {} bytes; this checkpoint needs at least {} MiB, and a number without MiB "
+          "or GiB is bytes",
+          max_bytes, (min_bytes + kMiB - 1) / kMiB);
   require(max_bytes >= min_bytes, ErrorCode::kBadRequest,
           "max-memory is {} MiB; this checkpoint needs at least {} MiB", max_bytes / kMiB,
           (min_bytes + kMiB - 1) / kMiB);

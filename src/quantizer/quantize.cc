@@ -256,6 +256,9 @@ class Run {
     result.report = make_report(plan_, journal_);
     result.notes = make_notes();
     result.source_bytes = source_.store->payload_bytes();
+    for (const SourceFile& file : source_files_) {
+      if (file.name.ends_with(".safetensors")) result.source_file_bytes += file.stamp.size_bytes;
+    }
     for (const FinishedShard& shard : journal_.finished()) result.output_bytes += shard.bytes;
     result.resumed_bytes = progress_.resumed;
     std::error_code error;

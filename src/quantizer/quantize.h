@@ -53,6 +53,7 @@ struct QuantizeResult {
   std::vector<EvaluatedRun> evaluation;  // of the source, then of the result
   std::vector<std::string> notes;        // sentences: what a user should know
   std::int64_t source_bytes = 0;         // of the source's tensors
+  std::int64_t source_file_bytes = 0;    // of the source's shards
   std::int64_t output_bytes = 0;         // of the output's shards
   std::int64_t resumed_bytes = 0;        // QuantizeProgress::resumed
 };

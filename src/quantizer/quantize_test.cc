@@ -247,6 +247,8 @@ TEST(Quantize, ReportNamesFilesAndOptions) {
   EXPECT_EQ(get_file(dir / "out" / kReportFileName).find(dir.path().string()), std::string::npos);
   EXPECT_EQ(result.output_bytes,
             static_cast<std::int64_t>(std::filesystem::file_size(dir / "out/model.safetensors")));
+  EXPECT_EQ(result.source_file_bytes, static_cast<std::int64_t>(std::filesystem::file_size(
+                                          golden_dir("flash-official") / "model.safetensors")));
 }
 
 // Shards that part an expert's gate from its up, and codes from their scales.
