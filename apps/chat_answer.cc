@@ -15,7 +15,6 @@
 namespace dsv4 {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Kind = CompletionDelta::Kind;
 
 // How soon Ctrl-C is seen while no token comes.
@@ -31,10 +30,6 @@ void wait_for_event(RequestHandle& handle, std::optional<ProgressBar>& bar) {
     if (bar) bar->update(progress.computed_tokens, progress.total_tokens);
   }
   bar.reset();  // what comes now is printed where it stood
-}
-
-double seconds_between(Clock::time_point begin, Clock::time_point end) {
-  return std::chrono::duration<double>(end - begin).count();
 }
 
 class AnswerStream {
@@ -89,10 +84,9 @@ ChatAnswer stream_answer(Engine& engine, const Request& request, bool thinking,
                          const ToolParameters& tools, bool shows_progress) {
   ChatAnswer answer;
   AnswerStream stream(thinking, tools);
-  const Clock::time_point start = Clock::now();
-  Clock::time_point first = start;
   std::optional<ProgressBar> bar;
-  if (shows_progress) bar.emplace("reading the prompt", "tokens", start + kBarDelay);
+  if (shows_progress)
+    bar.emplace("reading the prompt", "tokens", std::chrono::steady_clock::now() + kBarDelay);
   RequestHandle handle = engine.submit(request);
   for (;;) {
     wait_for_event(handle, bar);
@@ -100,18 +94,17 @@ ChatAnswer stream_answer(Engine& engine, const Request& request, bool thinking,
     if (!event) break;
     if (ChatSignals::wants_attention()) handle.cancel();
     if (const auto* token = std::get_if<TokenEvent>(&*event)) {
-      if (++answer.usage.completion_tokens == 1) first = Clock::now();
+      ++answer.usage.completion_tokens;  // of an answer that ends in an error
       stream.push(token->text);
     } else if (const auto* finish = std::get_if<FinishEvent>(&*event)) {
       stream.push(finish->text);
       answer.reason = finish->reason;
       answer.usage = finish->usage;
+      answer.timings = finish->timings;
     } else {
       answer.error = std::get<ErrorEvent>(*event);
     }
   }
-  answer.prompt_seconds = seconds_between(start, first);
-  answer.decode_seconds = seconds_between(first, Clock::now());
   stream.finish(answer);
   return answer;
 }

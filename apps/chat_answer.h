@@ -16,8 +16,7 @@ struct ChatAnswer {
   Completion completion;            // what was said
   bool dropped_calls = false;       // tool calls that had begun when the answer was cut
   Usage usage;
-  double prompt_seconds = 0;  // until the first token
-  double decode_seconds = 0;  // after it
+  Timings timings;
 
   bool is_cut() const { return error || reason != FinishReason::kStop; }
   bool says_nothing() const;

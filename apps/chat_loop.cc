@@ -18,10 +18,6 @@ namespace {
 
 constexpr std::string_view kPrompt = "> ";
 
-double rate(std::int64_t tokens, double seconds) {
-  return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
-}
-
 }  // namespace
 
 ChatLoop::ChatLoop(Engine& engine, LineReader& reader, Conversation conversation,
@@ -149,10 +145,10 @@ void ChatLoop::tell_end(const ChatAnswer& answer) const {
     write_stderr_line("note: a tool call that was not complete is left out");
   }
   if (answer.error || drawn == 0) return;
-  tell(fmt::format("prompt {} tokens, {:.1f} tokens/s; answer {} tokens, {:.1f} tokens/s; {} of {}",
-                   answer.usage.prompt_tokens,
-                   rate(answer.usage.prompt_tokens, answer.prompt_seconds), drawn,
-                   rate(drawn - 1, answer.decode_seconds), used, context));
+  const std::int64_t prompt_tokens = answer.usage.prompt_tokens;
+  tell(fmt::format("prompt {}; answer {}; {} of {}",
+                   token_figures(prompt_tokens, prompt_tokens, answer.timings.prompt_seconds),
+                   token_figures(drawn, drawn - 1, answer.timings.decode_seconds), used, context));
 }
 
 void ChatLoop::change(Conversation changed) {

@@ -144,6 +144,14 @@ void ProgressBar::update(std::int64_t done, std::int64_t total, std::string_view
   tenths_ = tenths;
 }
 
+std::string token_figures(std::int64_t tokens, std::int64_t timed_tokens, double seconds) {
+  std::string text = fmt::format("{} {}", tokens, tokens == 1 ? "token" : "tokens");
+  if (timed_tokens > 0 && seconds > 0) {
+    text += fmt::format(", {:.1f} tokens/s", static_cast<double>(timed_tokens) / seconds);
+  }
+  return text;
+}
+
 std::string format_bytes(std::int64_t bytes) {
   if (bytes < 1000) return fmt::format("{} B", bytes);
   constexpr std::array<std::string_view, 6> kUnits{"kB", "MB", "GB", "TB", "PB", "EB"};

@@ -76,6 +76,10 @@ class ProgressBar {
   std::int64_t tenths_ = 0;
 };
 
+// "7 tokens, 35.2 tokens/s" for a text; without the speed where `timed_tokens`, those that the time
+// was taken of, are none.
+std::string token_figures(std::int64_t tokens, std::int64_t timed_tokens, double seconds);
+
 // "1.5 GB": decimal units, three digits.
 std::string format_bytes(std::int64_t bytes);
 

@@ -95,13 +95,14 @@ std::int64_t decode_steps(const GenerateResult& result) {
 
 void print_figures(const GenerateArguments& args, const GenerateOptions& options,
                    const GenerateResult& result) {
-  std::string line =
-      fmt::format("prompt {} tokens, {:.1f} tokens/s; generated {} tokens, {:.1f} tokens/s; {}",
-                  result.prompt_tokens, rate(result.computed_prompt_tokens, result.prefill_seconds),
-                  result.tokens.size(), rate(decode_steps(result), result.decode_seconds),
-                  result.finish_reason == FinishReason::kStop     ? "stopped at the end token"
-                  : result.finish_reason == FinishReason::kLength ? "stopped at the length limit"
-                                                                  : "interrupted");
+  std::string line = fmt::format(
+      "prompt {}; generated {}; {}",
+      token_figures(result.prompt_tokens, result.computed_prompt_tokens, result.prefill_seconds),
+      token_figures(static_cast<std::int64_t>(result.tokens.size()), decode_steps(result),
+                    result.decode_seconds),
+      result.finish_reason == FinishReason::kStop     ? "stopped at the end token"
+      : result.finish_reason == FinishReason::kLength ? "stopped at the length limit"
+                                                      : "interrupted");
   if (!args.seed && options.temperature > 0) line += fmt::format("; --seed {}", options.seed);
   write_stderr_line(line);
 }

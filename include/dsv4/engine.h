@@ -25,14 +25,14 @@
 namespace dsv4 {
 
 struct EngineOptions {
-  std::filesystem::path model_dir;
+  std::filesystem::path model_dir = {};
   std::string device = "cpu";          // a backend of this build: cpu, reference
   int num_threads = 0;                 // of a device that computes on the host, the engine's own
                                        // among them; 0: all cores of the affinity mask. Results do
                                        // not depend on it
   std::string activations = "auto";    // auto, a16, a8, a4: how activations enter linears
   std::string rows = "simulated";      // simulated: cache rows rounded as in training; exact
-  std::string kv;                      // fp8, bf16, f32; empty: fp8, and f32 with exact rows
+  std::string kv = {};                 // fp8, bf16, f32; empty: fp8, and f32 with exact rows
   std::int64_t kv_tokens = 0;          // of all sessions together; 0: a whole context for each,
                                        // at most 32768 tokens
   int max_sessions = 8;                // requests that run at once, and open Sessions

@@ -34,34 +34,35 @@ inline constexpr std::size_t kMaxStopStringBytes = 256;
 // min_p cut them. The draw at a position depends on (seed, position) and that row alone, so a
 // request gives the same tokens whatever runs beside it.
 struct SamplingOptions {
-  std::optional<float>
-      temperature;               // 0: the highest logit, ties to the lower id; none: the model's
-  std::optional<float> top_p;    // likeliest tokens whose sum reaches it, (0, 1]; none: the model's
+  // 0: the highest logit, ties to the lower id; none: the model's.
+  std::optional<float> temperature = {};
+  // Likeliest tokens whose sum reaches it, (0, 1]; none: the model's.
+  std::optional<float> top_p = {};
   float min_p = 0;               // drop tokens less likely than this times the likeliest, [0, 1]
   std::int32_t top_k = 0;        // 0: all
   float repetition_penalty = 1;  // above 0; 1: none
   float presence_penalty = 0;    // 0: none
   float frequency_penalty = 0;   // 0: none
   std::uint64_t seed = 0;
-  std::map<TokenId, float> logit_bias;  // -infinity forbids a token, +infinity forces it
+  std::map<TokenId, float> logit_bias = {};  // -infinity forbids a token, +infinity forces it
 };
 
 struct Request {
   // Text is encoded as it stands, marks such as "<think>" become their tokens; for a conversation
   // see Engine::chat_prompt.
-  std::variant<std::string, std::vector<TokenId>> prompt;
+  std::variant<std::string, std::vector<TokenId>> prompt = {};
   bool add_bos = true;  // the begin mark before a text that does not begin with it
 
   std::int64_t max_tokens = 512;  // 0: the prompt is computed, nothing drawn
-  SamplingOptions sampling;
+  SamplingOptions sampling = {};
   // Each ends the request. The text ends before a stop string; of several that end at the same
   // byte the longest counts. Valid UTF-8, at most kMaxStopStrings of at most kMaxStopStringBytes.
-  std::vector<std::string> stop_strings;
-  std::vector<TokenId> stop_tokens;
+  std::vector<std::string> stop_strings = {};
+  std::vector<TokenId> stop_tokens = {};
   bool ignore_eos = false;  // the model's own end tokens are tokens like others
   // 0 .. kMaxTopLogprobs: each token comes with its log-probability and those of so many most
   // likely ones. They are of the model's own logits at temperature 1: no option above changes them.
-  std::optional<int> logprobs;
+  std::optional<int> logprobs = {};
 };
 
 struct TokenLogprob {
@@ -84,6 +85,12 @@ struct Usage {
   std::int64_t completion_tokens = 0;  // drawn, one that ends the request included
 };
 
+// Measured where tokens are drawn: when events are read changes nothing.
+struct Timings {
+  double prompt_seconds = 0;  // from the request's start, waiting left out, to the first token
+  double decode_seconds = 0;  // from there to the last token: completion_tokens - 1 steps
+};
+
 enum class FinishReason {
   kStop,       // an end token, a stop token or a stop string
   kLength,     // max_tokens were drawn
@@ -97,6 +104,7 @@ struct FinishEvent {
   std::string text;         // what was held back until now
   std::string stop_string;  // the one that ended it; empty: none did
   Usage usage;
+  Timings timings;
 };
 
 // The irregular end: kBadCheckpoint (a logit that is NaN, or all of -infinity), kBadRequest

@@ -88,6 +88,31 @@ TEST_F(EngineTest, NoTokenAndOneToken) {
   EXPECT_EQ(one.end(), "length");
 }
 
+// The program's figures once came from when the reader read: a late one saw 240983 tokens/s.
+TEST_F(EngineTest, TimingsAreOfTheEngineWheneverEventsAreRead) {
+  using Clock = std::chrono::steady_clock;
+  const auto seconds_since = [](Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  };
+  const Clock::time_point start = Clock::now();
+  RequestHandle handle = engine->submit(nano_request(story, 8));
+  wait_until_idle(*engine);
+  const Answer answer = collect(std::move(handle));
+  const double all = seconds_since(start);
+  ASSERT_EQ(answer.tokens.size(), 8u);
+  const Timings& timings = answer.finish->timings;
+  EXPECT_GT(timings.prompt_seconds, 0);
+  EXPECT_GT(timings.decode_seconds, 0);
+  EXPECT_LE(timings.prompt_seconds + timings.decode_seconds, all);
+
+  const Timings one = run(nano_request(story, 1)).finish->timings;
+  EXPECT_GT(one.prompt_seconds, 0);
+  EXPECT_EQ(one.decode_seconds, 0);
+  const Timings none = run(nano_request(story, 0)).finish->timings;
+  EXPECT_GT(none.prompt_seconds, 0);
+  EXPECT_EQ(none.decode_seconds, 0);
+}
+
 TEST_F(EngineTest, EndTokensStopUnlessIgnored) {
   Request request = nano_request(cases[0].prompt, 12);
   const Answer stopped = run(request);

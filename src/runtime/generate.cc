@@ -34,6 +34,7 @@ FinishReason decode(ModelSession& session, const GenerateOptions& options, TextO
   Sampler sampler(session.loaded_model().backend());
   const std::int64_t session_tokens = session.loaded_model().max_session_tokens();
   for (std::int64_t i = 0; i < options.max_tokens; ++i) {
+    const auto start = Clock::now();
     // The token before is computed only now: the last one drawn never is.
     if (i > 0) {
       if (session.length() == session_tokens) return FinishReason::kLength;
@@ -47,6 +48,7 @@ FinishReason decode(ModelSession& session, const GenerateOptions& options, TextO
     const bool stops = contains(options.stop_ids, token);
     const std::string piece = stops ? std::string() : text.push(token);
     result.text += piece;
+    (i == 0 ? result.prefill_seconds : result.decode_seconds) += seconds_since(start);
     const bool goes_on = !on_token || on_token(token, piece);
     if (stops) return FinishReason::kStop;
     if (!goes_on) return FinishReason::kCancelled;
@@ -67,17 +69,15 @@ GenerateResult generate(ModelSession& session, std::span<const TokenId> prompt,
 
   GenerateResult result;
   result.prompt_tokens = static_cast<std::int64_t>(prompt.size());
-  auto start = Clock::now();
+  const auto start = Clock::now();
   result.computed_prompt_tokens = session.sync(prompt, options.prefill);
   result.prefill_seconds = seconds_since(start);
 
-  start = Clock::now();
   TextOutput text(tokenizer, {});
   result.finish_reason = decode(session, options, text, on_token, result);
   const std::string rest = text.finish();
   result.text += rest;
   if (!rest.empty() && on_token) on_token(-1, rest);
-  result.decode_seconds = seconds_since(start);
   return result;
 }
 

@@ -36,8 +36,8 @@ struct GenerateResult {
   FinishReason finish_reason = FinishReason::kLength;
   std::int64_t prompt_tokens = 0;
   std::int64_t computed_prompt_tokens = 0;  // the others were in the session already
-  double prefill_seconds = 0;
-  double decode_seconds = 0;
+  double prefill_seconds = 0;               // up to the first token
+  double decode_seconds = 0;                // of the others, without the time that on_token takes
 };
 
 // Sees each drawn token and the text that it completes: valid UTF-8, often empty (also for a stop

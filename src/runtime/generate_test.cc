@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
+#include <thread>
 
 #include "runtime/nano_model.h"
 #include "runtime/sampler.h"
@@ -73,6 +75,25 @@ TEST_F(GenerateTest, ArgmaxIsTheRecordedTokenWhereMarginsAreSafe) {
     }
   }
   EXPECT_GT(judged, 200);
+}
+
+// Whoever prints the text may be slow, e.g. a terminal; the model is not.
+TEST_F(GenerateTest, TimesLeaveOutWhatTheCallbackTakes) {
+  using Clock = std::chrono::steady_clock;
+  std::chrono::duration<double> slept{0};
+  const auto sleep = [&slept](TokenId, std::string_view) {
+    const Clock::time_point start = Clock::now();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    slept += Clock::now() - start;
+    return true;
+  };
+  const Clock::time_point start = Clock::now();
+  const GenerateResult result = run(cases[kStory].prompt, sampled(11, 4), sleep);
+  const std::chrono::duration<double> all = Clock::now() - start;
+  EXPECT_GT(result.prefill_seconds, 0);
+  EXPECT_GT(result.decode_seconds, 0);
+  EXPECT_LE(result.prefill_seconds + result.decode_seconds + slept.count(), all.count());
+  EXPECT_EQ(run(cases[kStory].prompt, sampled(11, 1)).decode_seconds, 0);
 }
 
 TEST_F(GenerateTest, SameSeedRepeatsAndAnotherDiffers) {

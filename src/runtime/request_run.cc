@@ -40,6 +40,7 @@ void RequestRun::start(KvCache& cache) {
   SequenceCache sequence(cache);
   sequence.reserve(cache_tokens());
   sequence_.emplace(std::move(sequence));
+  start_ = Clock::now();
 }
 
 std::span<const TokenId> RequestRun::pending() const {
@@ -53,6 +54,17 @@ void RequestRun::report_progress() {
 
 std::int64_t RequestRun::num_drawn() const {
   return static_cast<std::int64_t>(tokens_.size() - request_.prompt.size());
+}
+
+// Without a token the prompt is all that took time.
+Timings RequestRun::timings() const {
+  if (!start_) return {};
+  const auto seconds = [](Clock::time_point begin, Clock::time_point end) {
+    return std::chrono::duration<double>(end - begin).count();
+  };
+  if (!first_token_) return {.prompt_seconds = seconds(*start_, Clock::now())};
+  return {.prompt_seconds = seconds(*start_, *first_token_),
+          .decode_seconds = seconds(*first_token_, *last_token_)};
 }
 
 SamplingRow RequestRun::sampling_row() const {
@@ -75,6 +87,8 @@ void RequestRun::accept(TokenId token, std::span<const float> logits) {
     return;
   }
   tokens_.push_back(token);
+  last_token_ = Clock::now();
+  if (!first_token_) first_token_ = last_token_;
   penalties_.count(token);
   TokenEvent event{.token = token, .text = {}, .logprob = {}, .top_logprobs = {}};
   if (wants_logprobs()) {
@@ -94,12 +108,14 @@ void RequestRun::accept(TokenId token, std::span<const float> logits) {
 }
 
 void RequestRun::finish(FinishReason reason) {
-  FinishEvent event{.reason = reason, .text = text_.finish(), .stop_string = {}, .usage = {}};
+  FinishEvent event{
+      .reason = reason, .text = text_.finish(), .stop_string = {}, .usage = {}, .timings = {}};
   if (text_.stop_string()) {
     event.reason = FinishReason::kStop;
     event.stop_string = *text_.stop_string();
   }
   event.usage = {static_cast<std::int64_t>(request_.prompt.size()), num_drawn()};
+  event.timings = timings();
   end(std::move(event));
 }
 

@@ -2,6 +2,7 @@
 // the events that its tokens become. When it computes is scheduler.h's matter.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -48,7 +49,10 @@ class RequestRun {
   void fail(ErrorCode code, const std::string& message);
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   std::int64_t num_drawn() const;
+  Timings timings() const;
   void end(Event event);
 
   PreparedRequest request_;
@@ -57,6 +61,7 @@ class RequestRun {
   TextOutput text_;
   std::vector<TokenId> tokens_;  // the prompt and what was drawn
   std::optional<SequenceCache> sequence_;
+  std::optional<Clock::time_point> start_, first_token_, last_token_;
   bool has_ended_ = false;
 };
 

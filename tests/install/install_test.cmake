@@ -41,16 +41,17 @@ endfunction()
 # Configures and builds a project against the installation.
 function(build_project source_dir build_dir)
   run(ignored ${CMAKE_COMMAND} -S ${source_dir} -B ${build_dir} -DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix
-    -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_C_COMPILER=${CC} ${sanitizer_options} ${ARGN})
+    -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_C_COMPILER=${CC} "-DCMAKE_C_FLAGS=${user_flags}"
+    "-DCMAKE_CXX_FLAGS=${user_flags}" ${ARGN})
   run(ignored ${CMAKE_COMMAND} --build ${build_dir})
 endfunction()
 
 set(sanitizer_flag "")
-set(sanitizer_options "")
 if(SANITIZE)
   set(sanitizer_flag -fsanitize=${SANITIZE})
-  set(sanitizer_options -DCMAKE_C_FLAGS=${sanitizer_flag} -DCMAKE_CXX_FLAGS=${sanitizer_flag})
 endif()
+# Users' projects warn, and the headers and the examples are to be clean there, too.
+set(user_flags "-Wall -Wextra -Werror ${sanitizer_flag}")
 
 file(REMOVE_RECURSE ${WORK_DIR})
 # Installed to one place and moved to another: nothing may remember where it was.
