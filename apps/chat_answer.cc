@@ -19,8 +19,6 @@ using Kind = CompletionDelta::Kind;
 
 // How soon Ctrl-C is seen while no token comes.
 constexpr std::chrono::milliseconds kPoll{50};
-// Most prompts are read before anybody wonders.
-constexpr std::chrono::milliseconds kBarDelay{500};
 
 // Waits for the next event, with a bar while a long prompt is read.
 void wait_for_event(RequestHandle& handle, std::optional<ProgressBar>& bar) {
@@ -85,8 +83,9 @@ ChatAnswer stream_answer(Engine& engine, const Request& request, bool thinking,
   ChatAnswer answer;
   AnswerStream stream(thinking, tools);
   std::optional<ProgressBar> bar;
-  if (shows_progress)
-    bar.emplace("reading the prompt", "tokens", std::chrono::steady_clock::now() + kBarDelay);
+  if (shows_progress) {
+    bar.emplace("reading the prompt", "tokens", std::chrono::steady_clock::now() + kQuietTime);
+  }
   RequestHandle handle = engine.submit(request);
   for (;;) {
     wait_for_event(handle, bar);

@@ -116,14 +116,7 @@ void add_answer_options(CLI::App& command, ChatArguments& args) {
       .add_option("-n,--max-tokens", args.max_tokens,
                   "tokens that an answer may have; default: what the context has left")
       ->transform(whole_number(1, std::numeric_limits<std::int64_t>::max()));
-  command
-      .add_option("--temperature", args.temperature,
-                  "0: always the likeliest token; default: the model's generation_config.json")
-      ->check(real_number());
-  command
-      .add_option("--top-p", args.top_p,
-                  "draw from the likeliest tokens that have this share; default: the model's")
-      ->check(real_number());
+  add_temperature_and_top_p(command, args.temperature, args.top_p);
   command
       .add_option("--seed", args.seed,
                   "the same seed gives the same answers; default: random, printed at the beginning")

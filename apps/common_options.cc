@@ -18,8 +18,6 @@
 namespace dsv4 {
 namespace {
 
-constexpr std::chrono::milliseconds kQuietLoad{500};
-
 Activations activations_of(const std::string& name) {
   if (name == "a16") return Activations::kA16;
   if (name == "a8") return Activations::kA8;
@@ -170,7 +168,7 @@ LoadProgressCallback load_progress_bar() {
     if (!bar->shown || bar->stage != progress.stage) {
       bar->stage = progress.stage;
       bar->shown.emplace(opens_files ? "opening the model" : "loading the model",
-                         opens_files ? "files" : "tensors", *bar->begin + kQuietLoad);
+                         opens_files ? "files" : "tensors", *bar->begin + kQuietTime);
     }
     bar->shown->update(progress.done, progress.total);
     if (progress.done < progress.total) return;
@@ -218,8 +216,7 @@ CLI::Validator device_name() {
     }
     return fmt::format(
         "\"{}\" names no device; there are reference, cpu, cuda and cuda:N, and 'dsv4 devices' "
-        "says "
-        "which can be used here",
+        "says which can be used here",
         text);
   };
   return {refusal, ""};
@@ -230,6 +227,18 @@ CLI::Validator not_empty() {
     return text.empty() ? "the name is empty; name a file, or leave the option out" : "";
   };
   return {refusal, ""};
+}
+
+void add_temperature_and_top_p(CLI::App& command, std::optional<float>& temperature,
+                               std::optional<float>& top_p) {
+  command
+      .add_option("--temperature", temperature,
+                  "0: always the likeliest token; default: the model's generation_config.json")
+      ->check(real_number());
+  command
+      .add_option("--top-p", top_p,
+                  "draw from the likeliest tokens that have this share; default: the model's")
+      ->check(real_number());
 }
 
 void check_sampling(const SamplingRow& row) {

@@ -59,6 +59,11 @@ CLI::Validator device_name();
 // if the option had not been given.
 CLI::Validator not_empty();
 
+// Adds --temperature and --top-p; without them the model's own count. Their range is
+// check_sampling's.
+void add_temperature_and_top_p(CLI::App& command, std::optional<float>& temperature,
+                               std::optional<float>& top_p);
+
 // Throws CLI::ValidationError for sampling options out of range.
 void check_sampling(const SamplingRow& row);
 // For draws that are to differ from run to run: 32 bits, short enough to be typed again.

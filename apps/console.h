@@ -54,6 +54,9 @@ class InterruptGuard {
   static void check();
 };
 
+// Work that is done sooner has no use for a bar.
+inline constexpr std::chrono::milliseconds kQuietTime{500};
+
 // A bar on a terminal, redrawn in place; elsewhere a line at each tenth of the work. On stderr.
 class ProgressBar {
  public:

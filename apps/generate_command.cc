@@ -228,14 +228,7 @@ void add_sampling_options(CLI::App& command, GenerateArguments& args) {
   command.add_option("-n,--max-tokens", args.max_tokens, "stop after so many tokens")
       ->transform(whole_number(0, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str();
-  command
-      .add_option("--temperature", args.temperature,
-                  "0: always the likeliest token; default: the model's generation_config.json")
-      ->check(real_number());
-  command
-      .add_option("--top-p", args.top_p,
-                  "draw from the likeliest tokens that have this share; default: the model's")
-      ->check(real_number());
+  add_temperature_and_top_p(command, args.temperature, args.top_p);
   command.add_option("--top-k", args.top_k, "draw from so many tokens; 0: all")
       ->transform(whole_number(0, std::numeric_limits<std::int32_t>::max()))
       ->capture_default_str();

@@ -21,7 +21,6 @@ namespace {
 
 // Unused tensors printed for each reason; --json has them all.
 constexpr std::int64_t kShownUnused = 8;
-constexpr std::chrono::milliseconds kQuietScan{500};
 
 struct InspectArguments {
   ModelArguments model;
@@ -234,7 +233,7 @@ nlohmann::ordered_json report_json(const ModelWeights& weights,
 
 // With a bar if that takes more than half a second: of Flash these are 9 GB.
 FoldReport scan_with_bar(const ModelWeights& weights) {
-  ProgressBar bar("reading block scales", "bytes", std::chrono::steady_clock::now() + kQuietScan);
+  ProgressBar bar("reading block scales", "bytes", std::chrono::steady_clock::now() + kQuietTime);
   return scan_folds(weights, [&bar](std::int64_t done, std::int64_t total) {
     InterruptGuard::check();
     bar.update(done, total);

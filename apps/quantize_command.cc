@@ -98,7 +98,6 @@ struct ConversionTime {
 // The bar, with the rate so far and the time left. What a run before has done costs other time than
 // what is encoded now, so each of the two has its own clock.
 std::function<void(const QuantizeProgress&)> progress_bar(ConversionTime& time) {
-  constexpr double kShownFrom = 0.5;
   struct Bar {
     std::optional<ProgressBar> bar;
     bool has_ended = false;
@@ -118,13 +117,13 @@ std::function<void(const QuantizeProgress&)> progress_bar(ConversionTime& time) 
     const double seconds = std::chrono::duration<double>(*time.end - *shown->begin).count();
     const std::int64_t made = progress.done - progress.resumed;
     std::string note;
-    if (made > 0 && seconds > kShownFrom) {
+    if (made > 0 && *time.end - *shown->begin > kQuietTime) {
       const double left =
           seconds * static_cast<double>(progress.total - progress.done) / static_cast<double>(made);
       note = fmt::format("{}, {} left", rate_text(made, seconds), duration_text(left));
     }
     constexpr std::int64_t kMb = 1'000'000;
-    if (!shown->bar) shown->bar.emplace("quantising", "MB");
+    if (!shown->bar) shown->bar.emplace("quantising", "MB", *time.begin + kQuietTime);
     shown->bar->update(progress.done / kMb, std::max<std::int64_t>(progress.total / kMb, 1), note);
     shown->has_ended = progress.done == progress.total;
     if (shown->has_ended) shown->bar.reset();  // the bars of the evaluation follow
@@ -171,8 +170,7 @@ std::string figures(const QuantizeResult& result, double seconds) {
   std::string text = fmt::format("{} to {} in {:.1f} s", format_bytes(result.source_file_bytes),
                                  format_bytes(result.output_bytes), seconds);
   if (result.resumed_bytes > 0) {
-    text += fmt::format("; {} were left to do",
-                        format_bytes(result.source_bytes - result.resumed_bytes));
+    text += fmt::format("; {} were left to do", format_bytes(result.made_bytes));
   } else if (seconds > 0) {
     text += ", " + rate_text(result.source_bytes, seconds);
   }

@@ -129,6 +129,26 @@ class Quantize(CliTest):
                 self.assertEqual((out / path.name).read_bytes(), path.read_bytes(), path.name)
             self.expect_error(run("quantize", NANO, out, "--resume"), FAILED, "finished")
 
+    def test_resumed_after_the_conversion(self):
+        """What --resume finds done is no work of its own: its last line gives no rate for it."""
+        out, text = self.out(), self.folder / "text.txt"
+        text.write_bytes((NANO / "held_out.txt").read_bytes()[:12000])
+        words = ("quantize", NANO, out, "--text", text)
+        process = subprocess.Popen(
+            [PROGRAM, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        while process.poll() is None and not (out / "config.json").exists():
+            time.sleep(0.001)
+        process.kill()  # while it measures the result
+        process.wait()
+        self.assertEqual(process.returncode, -signal.SIGKILL)
+        result = run(*words, "--resume")
+        self.expect_done(result)
+        self.assertRegex(
+            result.stderr.decode().splitlines()[-1],
+            r"^[\d.]+ MB to [\d.]+ MB in [\d.]+ s; 0 B were left to do$",
+        )
+
 
 if __name__ == "__main__":
     main()

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the GPU tests, the same under compute-sanitizer, and the benchmarks, those of PyTorch's kernels
-# too where it is installed, out of the folder that `make gpu-bundle` fills, and ends in one table. Everything it prints stands in OUT as well.
+# too where it is installed, out of the folder that `make gpu-bundle` fills, and ends in one table.
+# Everything it prints stands in OUT as well.
 #
 # A test that skips itself because no device is there counts as failed here; one whose op the
 # backend does not have counts as skipped.

@@ -107,6 +107,9 @@ bool is_weights(std::string_view name) {
                      [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
+// What tells of the source's formats would be false beside the result.
+bool is_model_card(std::string_view name) { return name == "README.md"; }
+
 bool is_written_anew(std::string_view name) {
   return name == kConfigFileName || name == kHfQuantConfigFileName || name == kReportFileName;
 }
@@ -115,7 +118,8 @@ bool is_written_anew(std::string_view name) {
 std::vector<std::string> names_beside_shards(const fs::path& in) {
   std::vector<std::string> names = names_in(in);
   std::erase_if(names, [](const std::string& name) {
-    return name.starts_with('.') || is_weights(name) || is_written_anew(name);
+    return name.starts_with('.') || is_weights(name) || is_model_card(name) ||
+           is_written_anew(name);
   });
   return names;
 }

@@ -76,7 +76,7 @@ TEST(CopySmallFiles, TakesFilesUpToTheLimitAndNamesTheOthers) {
   std::filesystem::resize_file(put_file(in / "beyond", ""), kMaxSmallFileBytes + 1);
   for (const char* name : {".hidden", "model.safetensors", "pytorch_model.bin", "m.gguf", "m.pt",
                            "m.pth", "model.safetensors.index.json", "config.json",
-                           "hf_quant_config.json", "quantization_report.json"}) {
+                           "hf_quant_config.json", "quantization_report.json", "README.md"}) {
     put_file(in / name, "of the source");
   }
   EXPECT_EQ(small_file_bytes(in, out), 2 + kMaxSmallFileBytes);

@@ -261,6 +261,7 @@ class Run {
     }
     for (const FinishedShard& shard : journal_.finished()) result.output_bytes += shard.bytes;
     result.resumed_bytes = progress_.resumed;
+    result.made_bytes = progress_.total - progress_.resumed;
     std::error_code error;
     if (fs::exists(job_.in / kIndexFileName, error)) write_index(plan_, out);
     const std::vector<std::string> left_out = copy_small_files(job_.in, out);
