@@ -52,6 +52,8 @@ function(dsv4_test name)
     list(APPEND discovery WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   endif()
   target_compile_definitions(${name} PRIVATE DSV4_SOURCE_DIR="${source_dir}" DSV4_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  # A third less time to compile than with -O3; what they test keeps it.
+  target_compile_options(${name} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
   if(DSV4_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # GCC's own documentation expects false ones under a sanitizer; GCC 12 finds them in std::regex.
     target_compile_options(${name} PRIVATE -Wno-maybe-uninitialized)
