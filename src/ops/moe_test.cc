@@ -2,7 +2,6 @@
 // against the reference.
 #include "ops/moe.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,5 @@
 // quantize_resume_test.cc: runs that are killed, and what was done to their files before they go
 // on.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,6 +1,5 @@
 // Many requests at once: none changes another's bits, nothing is lost, every end is clean. Run it
 // with thread and address sanitizers, too.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "runtime/engine_fixtures.h"

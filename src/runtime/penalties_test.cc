@@ -1,7 +1,6 @@
 // Penalties and log-probabilities against their formulas, written down naively.
 #include "runtime/penalties.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

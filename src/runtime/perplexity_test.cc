@@ -2,7 +2,6 @@
 // of the first window. That of all windows is tests/cli_test.py's.
 #include "runtime/perplexity.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

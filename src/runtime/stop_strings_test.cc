@@ -1,7 +1,6 @@
 // Stop strings: found wherever pieces end, held back no longer than needed, never half a character.
 #include "runtime/stop_strings.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <random>
