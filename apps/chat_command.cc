@@ -138,8 +138,8 @@ void add_chat_command(CLI::App& app) {
       "Examples:\n"
       "  dsv4 chat models/nano\n"
       "  dsv4 chat models/nano --tools tools.json --system 'You are a helpful assistant.'\n"
-      "  printf 'Who founded Ostholm?\\nWho lives there?\\n' | dsv4 chat models/nano --temperature "
-      "0");
+      "  printf 'Who founded Ostholm?\\nWho lives there?\\n' |\n"
+      "    dsv4 chat models/nano --temperature 0");
   command->callback([args] { run_chat(*args); });
 }
 

@@ -81,10 +81,9 @@ void add_perplexity_command(CLI::App& app) {
   command->add_flag("--json", args->json, "one JSON object, with the value of each window");
   command->footer(
       "The text is one sequence of tokens, marks such as <think> among them, and nothing is added\n"
-      "to it. It is cut into windows, the last partial one left out; each is computed from its "
-      "own\n"
-      "beginning, and all of its tokens but the first are scored. Prints exp of the mean negative\n"
-      "log-likelihood; smaller is better. Progress goes to stderr.\n"
+      "to it. It is cut into windows, the last partial one left out; each is computed from its\n"
+      "own beginning, and all of its tokens but the first are scored. Prints exp of the mean\n"
+      "negative log-likelihood; smaller is better. Progress goes to stderr.\n"
       "Examples:\n"
       "  dsv4 perplexity models/nano models/nano/held_out.txt --activations a16\n"
       "  dsv4 perplexity models/nano models/nano/held_out.txt --window 4096 --json");

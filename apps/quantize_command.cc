@@ -248,9 +248,9 @@ void add_quantize_command(CLI::App& app) {
   command->add_flag("--json", args->json, "the report as one JSON object");
   command->footer(
       "Sources are BF16, FP8, MXFP4 and NVFP4 checkpoints. MXFP4 becomes NVFP4 without loss where\n"
-      "the exponents allow, which the report says. The rest of the model is copied as it is, "
-      "draft\n"
-      "blocks too. OUT gets shards, index, config.json, tokenizer and quantization_report.json.\n"
+      "the exponents allow, which the report says. The rest of the model is copied as it is,\n"
+      "draft blocks too. OUT gets shards, index, config.json, tokenizer and\n"
+      "quantization_report.json.\n"
       "Examples:\n"
       "  dsv4 quantize models/nano nano-nvfp4\n"
       "  dsv4 quantize models/nano nano-a4 --calibrate corpus.txt --text held_out.txt\n"

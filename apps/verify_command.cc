@@ -92,13 +92,11 @@ void add_verify_command(CLI::App& app) {
       ->required();
   command->add_flag("--json", args->json, "one JSON object, with all figures");
   command->footer(
-      "Every layer is fed the recorded output of the layer before it and compared; then the "
-      "logits\n"
-      "of the whole model. Prints the relative error of the tokens' rows (median, 95th "
-      "percentile,\n"
-      "largest) with its limits, and the first layer that departs. Choose the activations and "
-      "rows\n"
-      "that the values were recorded with. Needs no tokenizer. Exit code 1 if a check fails.\n"
+      "Every layer is fed the recorded output of the layer before it and compared; then the\n"
+      "logits of the whole model. Prints the relative error of the tokens' rows (median, 95th\n"
+      "percentile, largest) with its limits, and the first layer that departs. Choose the\n"
+      "activations and rows that the values were recorded with. Needs no tokenizer. Exit code 1\n"
+      "if a check fails.\n"
       "Examples:\n"
       "  cd tests/data/golden/flash-bf16\n"
       "  dsv4 verify . --golden golden-fp32.safetensors --activations a16 --rows exact\n"
