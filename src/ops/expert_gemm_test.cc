@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "numerics/bf16.h"
 #include "testing/cases/expert_gemm_cases.h"
 #include "testing/expert_gemm_judge.h"
 
@@ -115,6 +116,19 @@ TEST(ExpertGemmJudge, RefusesWrongOutputs) {
       EXPECT_NE(wrong([&](HostMatrix& m) { m.global_scales[4] *= 1.0000001f; }), "");
     }
   }
+}
+
+// The output is rounded once, not also before its row weight.
+TEST(ExpertGemmJudge, RefusesRowWeightsThatComeAfterRounding) {
+  ExpertGemmCase c;
+  const ExpertGemmInputs in(c);
+  c.weighted = false;
+  HostMatrix got = DeviceExpertGemm(reference_backend(), c, in).run();
+  auto* const values = reinterpret_cast<std::uint16_t*>(got.data.data());
+  for (std::int64_t i = 0; i < c.rows() * c.n; ++i) {
+    values[i] = encode_bf16(decode_bf16(values[i]) * in.row_weights[i / c.n]);
+  }
+  EXPECT_NE(first_difference(c, in, got), "");
 }
 
 }  // namespace

@@ -17,9 +17,10 @@ struct Judged {
   double value = 0;
   double error = 0;
 
-  // What storing it as `format` may add.
+  // What storing it as `format` may add: one rounding. A second one, as of a value that is rounded
+  // before its row weight is applied, does not fit.
   Judged stored_as(Format format) const {
-    return {value, error + one_ulp(format) * (std::fabs(value) + error)};
+    return {value, error + unit_roundoff(format) * (std::fabs(value) + error)};
   }
   // Whether `got`, stored as `format`, is right: NaN and infinities as they are.
   bool allows(double got, Format format) const {
