@@ -354,6 +354,10 @@ TEST(ModelConfig, DamagedTextIsReadOrRefusedNeverWorse) {
 TEST(ModelConfig, MissingFileIsNotFound) {
   const TempDir dir;
   expect_error(ErrorCode::kNotFound, {"config.json"}, [&] { load_model_config(dir.path()); });
+  // What the system does not let us see may be a directory.
+  std::filesystem::create_symlink("loop", dir / "loop");
+  expect_error(ErrorCode::kIo, {(dir / "loop").string(), "symbolic links"},
+               [&] { load_model_config(dir / "loop"); });
 }
 
 TEST(GenerationDefaults, ReadsOrFallsBack) {

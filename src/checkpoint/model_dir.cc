@@ -47,6 +47,8 @@ void check_model_dir(const fs::path& dir) {
   require(status.type() != fs::file_type::not_found, ErrorCode::kNotFound,
           "{}: there is no such directory; give the one that holds the model's config.json",
           dir.string());
+  require(status.type() != fs::file_type::none, ErrorCode::kIo, "cannot open {}: {}", dir.string(),
+          error.message());
   if (!fs::is_directory(status)) {
     if (is_gguf(dir)) refuse_gguf(dir);
     fail(ErrorCode::kBadRequest, "{}: not a directory; give the directory that holds config.json",

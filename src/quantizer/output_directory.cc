@@ -73,12 +73,18 @@ void check_resumable(const fs::path& out, std::vector<std::string> names) {
           out.string(), shown(names));
 }
 
-// Whether `inner` is `outer` or lies in it, with links followed as far as the paths exist.
-bool is_within(const fs::path& inner, const fs::path& outer) {
-  if (inner.empty() || outer.empty()) return false;
+// With links followed as far as the path exists; empty where it cannot be looked at.
+fs::path resolved(const fs::path& path) {
   std::error_code error;
-  const fs::path a = fs::weakly_canonical(fs::absolute(inner, error), error);
-  const fs::path b = fs::weakly_canonical(fs::absolute(outer, error), error);
+  const fs::path result = fs::weakly_canonical(fs::absolute(path, error), error);
+  return error ? fs::path() : result;
+}
+
+// Whether `inner` is `outer` or lies in it. False where one cannot be looked at: what is done with
+// it next says why.
+bool is_within(const fs::path& inner, const fs::path& outer) {
+  const fs::path a = resolved(inner), b = resolved(outer);
+  if (a.empty() || b.empty()) return false;
   return std::mismatch(b.begin(), b.end(), a.begin(), a.end()).first == b.end();
 }
 
@@ -207,10 +213,8 @@ void check_plot(const fs::path& in, const fs::path& out, const fs::path& plot) {
   const fs::path folder = fs::absolute(plot, error).parent_path();
   if (!fs::is_directory(folder, error)) {
     // OUT itself is made by the run.
-    require(fs::weakly_canonical(folder, error) ==
-                fs::weakly_canonical(fs::absolute(out, error), error),
-            ErrorCode::kNotFound, "--plot {}: there is no directory {}", plot.string(),
-            folder.string());
+    require(resolved(folder) == resolved(out), ErrorCode::kNotFound,
+            "--plot {}: there is no directory {}", plot.string(), folder.string());
     return;
   }
   const AtomicFile can_be_written(plot);  // and is not

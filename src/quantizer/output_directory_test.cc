@@ -30,6 +30,19 @@ TEST(OutputDirectory, SpaceThatIsThereAndSpaceThatIsNot) {
   }
 }
 
+// A path that the system cannot follow lies nowhere: it was said to hold the source.
+TEST(OutputDirectory, PathsThatCannotBeFollowed) {
+  const TempDir dir;
+  std::filesystem::create_directory(dir / "in");
+  std::filesystem::create_symlink("loop", dir / "loop");
+  for (const auto& bad : {dir / std::string(300, 'd'), dir / "loop" / "out"}) {
+    expect_error(ErrorCode::kIo, {"cannot create " + bad.string()},
+                 [&] { const OutputDirectory out(dir / "in", bad, false); });
+    EXPECT_NO_THROW(OutputDirectory::check(bad, dir / "out", false));
+    EXPECT_NO_THROW(check_plot(bad, dir / "out", dir / "plot.svg"));
+  }
+}
+
 // Two runs race for an empty directory. Who has the lock may write; who gets it afterwards must see
 // what was written, though the directory was empty when it first looked.
 TEST(OutputDirectory, WhoGetsTheLockLooksAgain) {
