@@ -33,7 +33,9 @@ except ModuleNotFoundError as error:
 
 MAX_SHOWN = 20
 # A file that is missing, is no JSON, or lacks a key that everything else needs.
-UNREADABLE = (OSError, ValueError, KeyError, TypeError)
+UNREADABLE = (OSError, ValueError, KeyError)
+# What Python says of a number or a list in the JSON files where an object belongs, and the like.
+OF_WRONG_KIND = (TypeError, AttributeError, IndexError)
 
 
 class UnreadableSource(Exception):
@@ -41,6 +43,8 @@ class UnreadableSource(Exception):
 
 
 def reason_of(error):
+    if isinstance(error, OF_WRONG_KIND):
+        return f"has a value of the wrong kind in a JSON file: {error}"
     return f"lacks {error}" if isinstance(error, KeyError) else str(error)
 
 
@@ -56,7 +60,7 @@ def read_source(folder, findings):
     try:
         rules = TensorRules(Model(folder, source_findings, official_name), source_findings)
         rules.run()
-    except UNREADABLE as error:
+    except (*UNREADABLE, *OF_WRONG_KIND) as error:
         raise UnreadableSource(f"the source {folder} cannot be read: {reason_of(error)}") from error
     for where, rule, message in source_findings.refusals:
         findings.note(f"source: {where}: [{rule}] {message}")
@@ -82,7 +86,7 @@ def check(folder, source=None, layout="auto"):
         comparison = Comparison(model, original, claims, findings)
         comparison.run()
         return findings, model, comparison
-    except UNREADABLE as error:
+    except (*UNREADABLE, *OF_WRONG_KIND) as error:
         findings.refuse(str(folder), "container", reason_of(error))
         return findings, None, None
 

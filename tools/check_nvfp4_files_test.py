@@ -119,6 +119,19 @@ class RefusedFiles(CheckerTest):
         (self.folder / "config.json").unlink()
         self.expect_refused(str(self.folder), "container", "config.json", model=self.folder)
 
+    def test_json_of_the_wrong_kind(self):
+        changes = (
+            (self.model.config, "num_hidden_layers", 99),  # more than compress_ratios has
+            (self.model.config["quantization_config"], "config_groups", [7]),
+            (self.model.files["hf_quant_config.json"], "quantization", {"config_groups": {"a": 7}}),
+        )
+        for values, key, wrong in changes:
+            with self.subTest(key=key):
+                good, values[key] = values[key], wrong
+                path = self.model.write(self.root / key)
+                self.expect_refused(str(path), "container", "wrong kind", model=path)
+                values[key] = good
+
     def test_a_source_that_cannot_be_read_is_no_fault_of_the_model(self):
         missing = self.folder / "nowhere"
         with contextlib.redirect_stderr(io.StringIO()) as errors:
@@ -217,11 +230,15 @@ class RefusedConfigs(CheckerTest):
         self.expect_refused(EXPERT, "config", "no input scale", model=model)
 
         def everything(config):
+            del config["config_groups"]["group_1"]
             config["config_groups"]["group_0"]["targets"] = ["Linear"]
             config["ignore"] = []
 
-        expect("layers.0.attn.wkv", "FP8", everything)
+        expect("layers.0.attn.wkv", "claims another format", everything)
         expect("mtp.0.ffn.experts.0.w1", "MXFP4", everything)
+        # Read as BF16, as FP8 in the ignore list of ModelOpt's files has been.
+        expect("layers.0.attn.wkv", "take it for BF16", lambda c: c["config_groups"].pop("group_1"))
+        expect("layers.0.attn.wkv", "take it for BF16", lambda c: c["ignore"].append("re:.*attn.*"))
 
 
 if __name__ == "__main__":

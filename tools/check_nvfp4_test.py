@@ -431,6 +431,10 @@ class RefusedAgainstTheSource(CheckerTest):
             model = {"total": {**claim, key: value}, "kinds": []}
             self.model.files["quantization_report.json"] = model
             self.expect("quantization_report.json", "report", f"total: {key}")
+        model = {"options": {"rounding": "up"}, "total": claim, "kinds": []}
+        self.model.files["quantization_report.json"] = model
+        refusals, _ = self.check(source=self.official)
+        self.assertIn("options.rounding is 'up'", refusals[0][2])
 
 
 class Encoding(CheckerTest):

@@ -173,13 +173,17 @@ def to_compressed_tensors(model, with_inputs=True):
         "weights": {**four_bits, "dynamic": False},
         "input_activations": {**four_bits, "dynamic": "local"} if with_inputs else None,
     }
+    tiles = {
+        "targets": [r"re:.*\.attn\.(indexer\.)?w.*", "re:.*shared_experts.*", r"re:mtp\..*_proj"],
+        "weights": {"num_bits": 8, "type": "float", "block_structure": [128, 128]},
+    }
     model.files = {}
     model.config["quantization_config"] = {
         "quant_method": "compressed-tensors",
         "format": "nvfp4-pack-quantized",
         "quantization_status": "compressed",
-        "config_groups": {"group_0": group},
-        "ignore": ["re:.*attn.*", "re:.*shared_experts.*", "re:mtp.*", "head"],
+        "config_groups": {"group_0": group, "group_1": tiles},
+        "ignore": [r"re:.*\.weights_proj", r"re:.*\.compressor\..*", r"re:mtp\..*experts\.\d.*", "head"],
     }
 
 

@@ -15,6 +15,8 @@ NVFP4_BLOCK = 16
 MXFP4_BLOCK = 32
 FP8_TILE = 128
 
+ROUNDINGS = ("nearest_even", "half_step")
+
 
 def unpack(codes):
     """[rows, n] bytes to [rows, 2 n] codes; the low nibble is the first."""
@@ -61,11 +63,11 @@ def decode_fp8(codes, tile_scales, first_row):
 
 
 def encode_e2m1(values, rounding):
-    """FP32 to codes; -0 and what rounds to it keep the sign."""
+    """FP32 to codes by one of ROUNDINGS; -0 and what rounds to it keep the sign."""
     if rounding == "nearest_even":
         clamped = np.clip(values, np.float32(-6), np.float32(6))
         return clamped.astype(ml_dtypes.float4_e2m1fn).view(np.uint8) & 15
-    assert rounding == "half_step", rounding
+    assert rounding in ROUNDINGS, rounding
     steps = np.rint(np.minimum(np.abs(values), np.float32(6)) * np.float32(2)).astype(np.int64)
     return HALF_STEPS[steps] | np.signbit(values).astype(np.uint8) << 3
 

@@ -63,6 +63,8 @@ class Comparison:
         self.rounding = options.get("rounding", "nearest_even")
         self.four_over_six = options.get("four-over-six", "off") == "on"
         self.modules = options.get("modules", "*").split(",")
+        if self.rounding not in codecs.ROUNDINGS:
+            raise ValueError(f"{REPORT}: options.rounding is {self.rounding!r}")
 
     def run(self):
         made = {n: m for n, m in self.quantized.matrices.items() if m.form == "NVFP4"}

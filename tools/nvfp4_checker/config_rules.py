@@ -167,7 +167,9 @@ class ConfigRules:
                 self._check_nvfp4_group(f"{CONFIG}: config_groups.{key}", group, members[key])
         for name, form in sorted(self.others.items()):
             key = _group_of(name, groups, ignored)
-            if key is not None and (form != "FP8" or not _is_fp8_tiles(groups[key])):
+            if key is None and form == "FP8":
+                self._refuse(name, "is FP8, and in no config_groups: engines would take it for BF16")
+            elif key is not None and (form != "FP8" or not _is_fp8_tiles(groups[key])):
                 self._refuse(name, f"is {form}, and config_groups.{key} claims another format")
 
     def _check_nvfp4_group(self, where, group, names):
