@@ -115,7 +115,8 @@ void ChatLoop::answer() {
 
 void ChatLoop::keep(ChatAnswer answer) {
   const bool was_cancelled = answer.reason == FinishReason::kCancelled && !answer.error;
-  ChatSignals::take_interrupt();
+  // On a terminal one that comes too late to stop the answer is forgotten.
+  const bool interrupt_came = ChatSignals::take_interrupt();
   tell_end(answer);
   if (!answer.completion.warning.empty()) {
     write_stderr_line("note: the answer is kept as it stands, its parts could not be told apart: " +
@@ -128,7 +129,9 @@ void ChatLoop::keep(ChatAnswer answer) {
     tell("nothing was said; your message is taken back");
   }
   if (answer.error) throw Error(answer.error->code, answer.error->message);
-  if (was_cancelled && (!options_.interactive || ChatSignals::terminated())) throw Interrupted{};
+  if ((was_cancelled || interrupt_came) && (!options_.interactive || ChatSignals::terminated())) {
+    throw Interrupted{};
+  }
 }
 
 void ChatLoop::tell_end(const ChatAnswer& answer) const {

@@ -55,11 +55,12 @@ bool ChatSignals::take_terminal_change() { return take(terminal_flag); }
 
 Wakeup wait_for_input(int descriptor) {
   pollfd input{.fd = descriptor, .events = POLLIN, .revents = 0};
-  for (;;) {
+  // Signals are looked at first: an end of input that comes with one would hide it.
+  for (bool is_readable = false;; is_readable = poll(&input, 1, kPollMs) > 0) {
     if (ChatSignals::wants_attention()) return Wakeup::kAttention;
     if (ChatSignals::take_terminal_change()) return Wakeup::kTerminalChange;
     // Errors and hang-ups count as input: reading tells them.
-    if (poll(&input, 1, kPollMs) > 0) return Wakeup::kInput;
+    if (is_readable) return Wakeup::kInput;
   }
 }
 

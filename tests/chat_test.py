@@ -194,6 +194,19 @@ class Scripted(ChatTest):
             self.assertTrue(process.communicate()[0].endswith(b"\n"))
             self.assertEqual(process.returncode, INTERRUPTED)
 
+    def test_interrupt_goes_before_the_end_of_the_input(self):
+        command = [PROGRAM, "chat", NANO, "--temperature", "0"]
+        for _ in range(5):  # whether both are there when the program wakes is chance
+            with subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            ) as process:
+                process.stdin.write(f"{FOUNDER}\n".encode())
+                process.stdin.flush()
+                process.stdout.readline()
+                process.send_signal(signal.SIGINT)
+                process.communicate()  # closes the input
+                self.assertEqual(process.returncode, INTERRUPTED)
+
     def test_closed_stdout_is_an_error(self):
         command = ["sh", "-c", '"$@" >&-', "sh", PROGRAM, "chat", NANO, "--temperature", "0"]
         result = subprocess.run(
