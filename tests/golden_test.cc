@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <functional>
 #include <tuple>
 
@@ -186,6 +187,36 @@ TEST_P(GoldenMutation, FailsAndNamesTheLayer) {
 std::string mutation_name(const testing::TestParamInfo<Mutation>& info) { return info.param.name; }
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenMutation, testing::ValuesIn(kMutations), mutation_name);
+
+// The last prefilled row and the first decoded one among them. What a layer's attention gave is fed
+// to nothing, so no other check may see it.
+TEST(GoldenRows, AWrongRowFailsItsOwnCheckAlone) {
+  struct Row {
+    std::size_t row;
+    const char* rows;
+  };
+  const std::unique_ptr<Backend> backend = poisoned_backend("cpu");
+  const auto weights = load_checkpoint(golden_dir(kFp32.model));
+  for (const Row& wrong :
+       {Row{0, "prefill"}, Row{120, "prefill"}, Row{121, "decode"}, Row{146, "decode"}}) {
+    SCOPED_TRACE(wrong.row);
+    GoldenCopy golden(kFp32.model, kFp32.mode);
+    golden.keep_short_prompts();
+    std::vector<std::byte>& bytes = golden.tensor("mid.layers.2.attn_out").bytes;
+    const std::size_t row_bytes = bytes.size() / 147;
+    std::memset(bytes.data() + wrong.row * row_bytes, 0, row_bytes);
+    const TestFolder folder;
+    const VerifyReport report =
+        verify_golden(weights, *backend, kFp32.options(), golden.write(folder.path()));
+    std::vector<std::string> failed;
+    for (const VerifyCheck& check : report.checks) {
+      if (!check.passed()) failed.push_back(check.name);
+    }
+    EXPECT_THAT(failed, testing::ElementsAre(testing::AllOf(
+                            testing::StartsWith("layer 2 "),
+                            testing::EndsWith(std::string("attention, ") + wrong.rows))));
+  }
+}
 
 TEST(GoldenErrors, DraftLogitsNeedADraftBlock) {
   ReferenceBackend backend;

@@ -325,6 +325,7 @@ TEST(SafetensorsHeader, RefusesHolesAndOverlaps) {
       {"one inside the other", two(0, 8, 2, 4), 8, {"\"q\"", "inside tensor \"p\""}},
       {"empty one inside the other", two(0, 8, 2, 2), 8, {"\"q\"", "inside tensor \"p\""}},
       {"empty one past the end", two(0, 8, 9, 9), 8, {"end at byte 9"}},
+      {"empty one at the end of a hole", two(0, 4, 8, 8), 8, {"bytes 4 to 8", "\"q\""}},
   });
 }
 
