@@ -127,6 +127,10 @@ TEST_F(ThreeShards, TensorInAnotherShardThanTheIndexSays) {
   map_["a"] = "m-3.safetensors";
   put_index(dir_, map_);
   refuse({"\"a\"", "m-1.safetensors", "m-3.safetensors"});
+  map_["a"] = "m-1.safetensors";
+  map_["d"] = "m-2.safetensors";
+  put_index(dir_, map_);
+  refuse({"\"d\"", "m-3.safetensors", "m-2.safetensors"});
 }
 
 TEST_F(ThreeShards, TensorInTwoShards) {

@@ -243,6 +243,13 @@ TEST_EACH_BACKEND(KvWrite, RefusalsNameTheField) {
                 p.rows.num_pages = 1;
               }),
               HasSubstr("x.rows is 5"));
+  EXPECT_THAT(refusal([](P& p) {  // ten rows of five tokens into nine
+                p.slots = nullptr;
+                p.rows_per_token = 2;
+                p.rows.layout.width = 48;
+                p.rows.page_rows = p.rows.num_pages = 3;
+              }),
+              HasSubstr("x.rows is 10"));
 }
 
 }  // namespace
