@@ -173,6 +173,8 @@ class RefusedConfigs(CheckerTest):
     def test_files_differ_or_lack(self):
         self.model.files["hf_quant_config.json"]["quantization"]["group_size"] = 32
         self.expect_refused("hf_quant_config.json", "config", "group_size")
+        self.model.files["hf_quant_config.json"] = {"quant_algo": "NVFP4"}
+        self.expect_refused("hf_quant_config.json", "config", 'no "quantization"')
         self.model.files = {}
         self.expect_refused("hf_quant_config.json", "config", "missing")
 

@@ -398,6 +398,17 @@ class RefusedAgainstTheSource(CheckerTest):
         del self.model.tensors["mtp.0.norm.weight"]
         self.expect("mtp.0.norm.weight", "copy")
 
+    def test_config_that_should_be_a_copy(self):
+        self.model.config["torch_dtype"] = "float32"  # by whoever wrote the file
+        self.expect_accepted(source=self.official)
+        self.model.config["swiglu_limit"] *= 2
+        self.expect("config.json", "copy", "swiglu_limit")
+        del self.model.config["swiglu_limit"]
+        path = self.model.write(self.root / "lacks")
+        findings, _, _ = check_nvfp4.check(path, GOLDEN / "flash-official")
+        self.assertEqual(findings.refusals, [])
+        self.assertIn("config.json lacks what the source's has: swiglu_limit", findings.notes)
+
     def test_report_that_lies(self):
         total = self.expect_accepted(source=self.official).totals()["total"]
         claim = {

@@ -10,11 +10,22 @@ import re
 import numpy as np
 
 from nvfp4_checker import codecs
+from nvfp4_checker.config_rules import CONFIG
 from nvfp4_checker.encoding_rule import Encoding
 from nvfp4_checker.loss import Tally, count_blocks, kind_of, layer_of, tally_values
 from nvfp4_checker.tensor_rules import pair_of
 
 REPORT = "quantization_report.json"
+# What whoever writes a checkpoint says of it. The rest of config.json is how the model computes.
+WRITTEN_ANEW = {
+    "_name_or_path",
+    "architectures",
+    "dtype",
+    "expert_dtype",
+    "quantization_config",
+    "torch_dtype",
+    "transformers_version",
+}
 # A matrix with other bytes than the rule's that is further off does not decode to its source at
 # all. E2M1's widest gap, 4 to 6, is off by a fifth at most, and a block scale of E4M3 by a
 # sixteenth; values near FP32's smallest may lose more under the rule itself.
@@ -69,6 +80,7 @@ class Comparison:
     def run(self):
         made = {n: m for n, m in self.quantized.matrices.items() if m.form == "NVFP4"}
         self._compare_copies(made)
+        self._compare_configs()
         for names in groups_of(made):
             missing = [name for name in names if name not in self.source.matrices]
             if missing:
@@ -134,6 +146,18 @@ class Comparison:
                 if not np.array_equal(copy.bytes(begin, end), original.bytes(begin, end)):
                     self._refuse(name, "copy", "has other bytes than the source")
                     break
+
+    def _compare_configs(self):
+        made, source = self.quantized.model.config, self.source.model.config
+        keys = set(source) - WRITTEN_ANEW
+        for key in sorted(keys & set(made)):
+            if made[key] != source[key]:
+                self._refuse(
+                    CONFIG, "copy", f"{key} is {made[key]!r}, in the source {source[key]!r}"
+                )
+        missing = sorted(keys - set(made))
+        if missing:
+            self.findings.note(f"{CONFIG} lacks what the source's has: {', '.join(missing)}")
 
     # ---- matrices
 
