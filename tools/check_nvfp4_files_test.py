@@ -172,7 +172,9 @@ class RefusedConfigs(CheckerTest):
 
     def test_files_differ_or_lack(self):
         self.model.files["hf_quant_config.json"]["quantization"]["group_size"] = 32
-        self.expect_refused("hf_quant_config.json", "config", "group_size")
+        self.expect_refused("hf_quant_config.json", "config", "group_size differs")
+        self.model.files["hf_quant_config.json"]["quantization"]["exclude_modules"] = ["head"]
+        self.expect_refused("hf_quant_config.json", "config", "exclude_modules differs")
         self.model.files["hf_quant_config.json"] = {"quant_algo": "NVFP4"}
         self.expect_refused("hf_quant_config.json", "config", 'no "quantization"')
         self.model.files = {}
@@ -192,6 +194,21 @@ class RefusedConfigs(CheckerTest):
         self.expect_refused("config.json", "config", "expert_dtype")
         del self.model.config["quantization_config"]
         self.expect_refused("config.json", "config", "quantization_config")
+
+    def test_quantized_layers_that_say_nothing(self):
+        for quantization in self.both():
+            quantization["quantized_layers"]["layers.0.ffn.experts"] = "NVFP4"
+        self.expect_refused("config.json", "config", "is no object")
+
+    def test_without_quantized_layers(self):
+        for quantization in self.both():
+            del quantization["quantized_layers"]
+        self.expect_accepted()
+        for key in ("moe_quant_algo", "group_size"):
+            with self.subTest(key=key):
+                model = copy.deepcopy(self.model)
+                del model.config["quantization_config"][key]
+                self.expect_refused("config.json", "config", key, model=model)
 
     def test_number_of_experts(self):
         for wrong in (1, 3, 5, 256):
