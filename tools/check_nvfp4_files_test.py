@@ -200,6 +200,15 @@ class RefusedConfigs(CheckerTest):
             quantization["quantized_layers"]["layers.0.ffn.experts"] = "NVFP4"
         self.expect_refused("config.json", "config", "is no object")
 
+    def test_quantized_layers_of_another_format(self):
+        for key, value in (("quant_algo", "FP8"), ("group_size", 32)):
+            with self.subTest(key=key):
+                model = copy.deepcopy(self.model)
+                layers = model.config["quantization_config"]["quantized_layers"]
+                layers["layers.0.ffn.experts"] = {"quant_algo": "NVFP4", "group_size": 16, key: value}
+                where = "config.json: layers.0.ffn.experts"
+                self.expect_refused(where, "config", key, model=model)
+
     def test_without_quantized_layers(self):
         for quantization in self.both():
             del quantization["quantized_layers"]

@@ -266,8 +266,10 @@ class Run {
     if (fs::exists(job_.in / kIndexFileName, error)) write_index(plan_, out);
     const std::vector<std::string> left_out = copy_small_files(job_.in, out);
     if (!left_out.empty()) {
-      result.notes.push_back(fmt::format("Not copied, being directories or large files: {}.",
-                                         fmt::join(left_out, ", ")));
+      result.notes.push_back(fmt::format(
+          "Not copied, being larger than {} MB or no files that can be read (directories, "
+          "pipes, links to nothing): {}.",
+          kMaxSmallFileBytes / 1'000'000, fmt::join(left_out, ", ")));
     }
     const fs::path config_path = job_.in / kConfigFileName;
     const Json config = quantized_config(Json::parse(read_text_file(config_path, kMaxConfigBytes)),
