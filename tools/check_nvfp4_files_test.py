@@ -153,6 +153,7 @@ class RefusedConfigs(CheckerTest):
             quantization["quantized_layers"]["layers.1.ffn.experts"] = claim
             quantization["quantized_layers"]["layers.1.attn.wkv"] = claim
         self.expect_refused("layers.1.attn.wkv", "config", "FP8")
+        self.expect_refused("config.json: layers.1.attn.wkv", "config", "no such matrix is NVFP4")
 
     def test_draft_block_claimed_but_not_converted(self):
         for quantization in self.both():
@@ -239,7 +240,12 @@ class RefusedConfigs(CheckerTest):
             self.expect_refused(where, "config", part, model=model)
 
         expect("config.json", "stars", lambda c: c["ignore"].append("mtp.*"))
-        expect("config.json", "format", lambda c: c.update(format="float-quantized"))
+        for key, value in (
+            ("format", "float-quantized"),
+            ("quant_method", "fp8"),
+            ("quantization_status", "initialized"),
+        ):
+            expect("config.json", key, lambda c, key=key, value=value: c.update({key: value}))
         expect(
             "config.json: config_groups.group_0",
             "strategy",
