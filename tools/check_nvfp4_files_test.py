@@ -230,6 +230,19 @@ class RefusedConfigs(CheckerTest):
             quantization["config_groups"]["group_0"]["input_activations"]["dynamic"] = True
         self.expect_refused("config.json: config_groups.group_0", "config", "dynamic")
 
+    def test_schemes_of_another_format(self):
+        for part, key, value in (
+            ("weights", "num_bits", 8),
+            ("weights", "dynamic", True),
+            ("input_activations", "group_size", 32),
+        ):
+            with self.subTest(part=part, key=key):
+                model = copy.deepcopy(self.model)
+                group = model.config["quantization_config"]["config_groups"]["group_0"]
+                group[part][key] = value
+                where = "config.json: config_groups.group_0"
+                self.expect_refused(where, "config", f"{part}.{key}", model=model)
+
     def test_compressed_tensors(self):
         to_compressed_tensors(self.model)
         good = self.model
