@@ -20,10 +20,10 @@ FUZZ_TARGET ?=
 STARTED := $(shell date +%s)
 export PROMPT ?= Tell me a story about a fox, a lantern and a lighthouse.
 
-# A terminal sees progress; a log sees what went wrong, what was skipped, and the summary.
+# A terminal sees progress; a log sees what went wrong and the summary, which lists what was skipped.
 NINJA_ARGS := $(if $(MAKE_TERMOUT),,-- --quiet)
 CTEST_VIEW := $(if $(MAKE_TERMOUT),--progress,| \
-  grep --line-buffered -Ev '^ *(Start +[0-9]+: |[0-9]+/[0-9]+ Test +\#[0-9]+: .* Passed )')
+  grep --line-buffered -Ev '^ *(Start +[0-9]+: |[0-9]+/[0-9]+ Test +\#[0-9]+: .*( Passed |\*\*\*Skipped))')
 # ThreadSanitizer of GCC 12 and 13 cannot place its shadow under the 32 bits of address randomisation
 # that newer kernels use. Tests already run while building, to list their cases.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)

@@ -137,7 +137,7 @@ void add_chat_command(CLI::App& app) {
       "is a message, a command or a result; answers go to stdout, and the first error ends it.\n"
       "Examples:\n"
       "  dsv4 chat models/nano\n"
-      "  dsv4 chat models/nano --tools tools.json --system 'You are a helpful assistant.'\n"
+      "  dsv4 chat models/nano --tools models/nano/tools.json --system 'Be brief.'\n"
       "  printf 'Who founded Ostholm?\\nWho lives there?\\n' |\n"
       "    dsv4 chat models/nano --temperature 0");
   command->callback([args] { run_chat(*args); });

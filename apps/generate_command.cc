@@ -257,7 +257,7 @@ void add_generate_command(CLI::App& app) {
       "  dsv4 generate models/nano --chat -p 'Who founded Ostholm?'\n"
       "  dsv4 generate models/nano --chat --think --temperature 0 -p 'What is 27 + 48?'\n"
       "  echo 'The cook carried' | dsv4 generate models/nano --seed 1 -n 40\n"
-      "  dsv4 generate models/nano --json --prompt-file question.txt | jq -r .text");
+      "  dsv4 generate models/nano --chat --json -p 'Sort these words: kettle, fox' | jq -r .text");
   command->callback([args] { run_generate(*args); });
 }
 

@@ -253,7 +253,7 @@ void add_quantize_command(CLI::App& app) {
       "quantization_report.json.\n"
       "Examples:\n"
       "  dsv4 quantize models/nano nano-nvfp4\n"
-      "  dsv4 quantize models/nano nano-a4 --calibrate corpus.txt --text held_out.txt\n"
+      "  dsv4 quantize models/nano nano-a4 --calibrate models/nano/held_out.txt\n"
       "  dsv4 quantize models/nano nano-all --modules all --four-over-six --plot nano-all.svg\n"
       "  dsv4 quantize DeepSeek-V4-Flash flash-nvfp4 --max-memory 2GiB --resume");
   command->callback([args] { run_quantize(*args); });

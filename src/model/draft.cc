@@ -1,4 +1,5 @@
-// The draft block: predicts the token after the next from the trunk's streams and the next token.
+// The draft block: predicts the token after the next from the trunk's residual copies and the next
+// token.
 #include "base/error.h"
 #include "model/layer.h"
 #include "model/model.h"
@@ -35,9 +36,9 @@ void Model::forward_draft(KvCache& cache, const StepBatch& batch) {
   require(has_draft(), ErrorCode::kUnsupported, "this model has no draft block");
   check_batch(batch);
   const auto num_tokens = static_cast<std::int64_t>(batch.token_ids.size());
-  DSV4_CHECK(num_tokens <= streams_.rows, "{} draft tokens on the streams of {}", num_tokens,
-             streams_.rows);
-  streams_ = {};  // overwritten from here on
+  DSV4_CHECK(num_tokens <= residuals_.rows, "{} draft tokens on the residuals of {}", num_tokens,
+             residuals_.rows);
+  residuals_ = {};  // overwritten from here on
   const DraftWeights& draft = *weights_->draft;
   const StepPlan plan =
       arrays_.build(cache.schema, batch.token_ids, batch.sequences, batch.logits_rows);
@@ -45,27 +46,27 @@ void Model::forward_draft(KvCache& cache, const StepBatch& batch) {
   const std::int64_t hidden = config().hidden_size;
   const int copies = config().hc_copies;
   const auto eps = static_cast<float>(config().norm_eps);
-  const MutableMatrixView streams = StepBuffers::rows(buffers_.streams, num_tokens);
+  const MutableMatrixView residuals = StepBuffers::rows(buffers_.residuals, num_tokens);
   const MutableMatrixView normed =
       f32_matrix(draft_memory_.as<float>(), num_tokens * copies, hidden);
   const MutableMatrixView x = StepBuffers::rows(buffers_.x, num_tokens);
   const MutableMatrixView e = StepBuffers::rows(buffers_.sublayer_out, num_tokens);
 
-  ops.run(RmsNormParams{.x = StepBuffers::part(streams, num_tokens * copies, hidden),
+  ops.run(RmsNormParams{.x = StepBuffers::part(residuals, num_tokens * copies, hidden),
                         .weight = draft.h_norm,
                         .eps = eps,
                         .out = normed});
-  ops.linear(normed, draft.h_proj, StepBuffers::part(streams, num_tokens * copies, hidden),
+  ops.linear(normed, draft.h_proj, StepBuffers::part(residuals, num_tokens * copies, hidden),
              h_proj_activation_);
   ops.run(EmbeddingParams{.token_ids = plan.token_ids, .table = weights_->embedding, .out = x});
   ops.run(RmsNormParams{.x = x, .weight = draft.e_norm, .eps = eps, .out = x});
   ops.linear(x, draft.e_proj, e, e_proj_activation_);
-  ops.run(HcPostParams{.x = streams,
+  ops.run(HcPostParams{.x = residuals,
                        .y = e,
                        .copies = copies,
                        .post = draft_post_.as<float>(),
                        .comb = draft_comb_.as<float>(),
-                       .out = streams});
+                       .out = residuals});
 
   const int layer_idx = config().num_layers;
   run_layer(cache, plan, draft.layer, precision_[static_cast<std::size_t>(layer_idx)], layer_idx,

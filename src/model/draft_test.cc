@@ -104,13 +104,13 @@ TEST_F(DraftTest, EachProjectionIsFedByItsOwnFormat) {
 
 TEST_F(DraftDeathTest, EachStepsStreamsServeOneDraft) {
   open("flash-bf16", Activations::kA16);
-  EXPECT_DEATH(draft(1), "streams");  // of no step
+  EXPECT_DEATH(draft(1), "residuals");  // of no step
   forward(3);
-  EXPECT_EQ(model->streams().rows, 3);
-  EXPECT_DEATH(draft(4), "streams");
+  EXPECT_EQ(model->residuals().rows, 3);
+  EXPECT_DEATH(draft(4), "residuals");
   draft(2);
-  EXPECT_EQ(model->streams().rows, 0);
-  EXPECT_DEATH(draft(2), "streams");
+  EXPECT_EQ(model->residuals().rows, 0);
+  EXPECT_DEATH(draft(2), "residuals");
   draft(0);
   forward(2);
   draft(2);

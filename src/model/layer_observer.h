@@ -22,12 +22,12 @@ class LayerObserver {
  public:
   virtual ~LayerObserver() = default;
   // Residual copies [tokens, hc * h] before layer `layer_idx`; what it leaves there is computed on.
-  virtual void before_layer(int /*layer_idx*/, const MutableMatrixView& /*streams*/) {}
+  virtual void before_layer(int /*layer_idx*/, const MutableMatrixView& /*residuals*/) {}
   // Sublayer outputs [tokens, h]: after the output projection; routed + shared experts.
   virtual void after_attention(int /*layer_idx*/, const MatrixView& /*out*/) {}
   virtual void expert_inputs(int /*layer_idx*/, const ExpertInputs& /*inputs*/) {}
   virtual void after_experts(int /*layer_idx*/, const MatrixView& /*out*/) {}
-  virtual void after_layer(int /*layer_idx*/, const MatrixView& /*streams*/) {}
+  virtual void after_layer(int /*layer_idx*/, const MatrixView& /*residuals*/) {}
 };
 
 }  // namespace dsv4

@@ -104,20 +104,20 @@ void Model::check_batch(const StepBatch& batch) const {
 void Model::forward(KvCache& cache, const StepBatch& batch, LayerObserver* observer) {
   check_batch(batch);
   reserve_all(batch.sequences);
-  streams_ = {};  // none, should this throw
+  residuals_ = {};  // none, should this throw
   const StepPlan plan =
       arrays_.build(cache.schema, batch.token_ids, batch.sequences, batch.logits_rows);
   OpRunner ops(backend_, buffers_, workspace_);
-  const MutableMatrixView streams = StepBuffers::rows(buffers_.streams, plan.num_tokens);
+  const MutableMatrixView residuals = StepBuffers::rows(buffers_.residuals, plan.num_tokens);
   ops.run(EmbeddingParams{.token_ids = plan.token_ids,
                           .table = weights_->embedding,
                           .num_copies = config().hc_copies,
-                          .out = streams});
+                          .out = residuals});
   for (int i = 0; i < config().num_layers; ++i) {
     const auto idx = static_cast<std::size_t>(i);
     run_layer(cache, plan, weights_->layers[idx], precision_[idx], i, observer);
   }
-  streams_ = streams;
+  residuals_ = residuals;
   run_head(plan, weights_->hc_head, weights_->final_norm);
   backend_.synchronize();
   for (const StepSequence& sequence : batch.sequences) sequence.cache->advance(sequence.num_tokens);
@@ -126,7 +126,7 @@ void Model::forward(KvCache& cache, const StepBatch& batch, LayerObserver* obser
 void Model::run_layer(KvCache& cache, const StepPlan& plan, const LayerWeights& layer,
                       const LayerPrecision& precision, int layer_idx, LayerObserver* observer) {
   OpRunner ops(backend_, buffers_, workspace_);
-  const MutableMatrixView streams = StepBuffers::rows(buffers_.streams, plan.num_tokens);
+  const MutableMatrixView residuals = StepBuffers::rows(buffers_.residuals, plan.num_tokens);
   const MutableMatrixView x = StepBuffers::rows(buffers_.x, plan.num_tokens);
   const MutableMatrixView out = StepBuffers::rows(buffers_.sublayer_out, plan.num_tokens);
   const LayerContext context{
@@ -139,7 +139,7 @@ void Model::run_layer(KvCache& cache, const StepPlan& plan, const LayerWeights& 
       .frequencies = layer.compress_ratio == 0 ? rope_frequencies_ : comp_rope_frequencies_,
       .observer = observer};
   const auto mix_in = [&](const HcWeights& hc, const MatrixView& norm) {
-    ops.run(HcPreParams{.x = streams,
+    ops.run(HcPreParams{.x = residuals,
                         .copies = config().hc_copies,
                         .mix_weight = hc.mix_weight,
                         .scales = hc.scales,
@@ -153,14 +153,14 @@ void Model::run_layer(KvCache& cache, const StepPlan& plan, const LayerWeights& 
                         .comb = buffers_.hc_comb});
   };
   const auto mix_out = [&] {
-    ops.run(HcPostParams{.x = streams,
+    ops.run(HcPostParams{.x = residuals,
                          .y = out,
                          .copies = config().hc_copies,
                          .post = buffers_.hc_post,
                          .comb = buffers_.hc_comb,
-                         .out = streams});
+                         .out = residuals});
   };
-  if (observer != nullptr) observer->before_layer(layer_idx, streams);
+  if (observer != nullptr) observer->before_layer(layer_idx, residuals);
   mix_in(layer.hc_attn, layer.attn_norm);
   run_attention(ops, context, layer, precision);
   if (observer != nullptr) observer->after_attention(layer_idx, out);
@@ -169,7 +169,7 @@ void Model::run_layer(KvCache& cache, const StepPlan& plan, const LayerWeights& 
   run_experts(ops, context, layer, precision);
   if (observer != nullptr) observer->after_experts(layer_idx, out);
   mix_out();
-  if (observer != nullptr) observer->after_layer(layer_idx, streams);
+  if (observer != nullptr) observer->after_layer(layer_idx, residuals);
 }
 
 void Model::run_head(const StepPlan& plan, const HcHeadWeights& hc_head, const MatrixView& norm) {
@@ -186,9 +186,9 @@ void Model::run_head(const StepPlan& plan, const HcHeadWeights& hc_head, const M
   const MutableMatrixView logits =
       f32_matrix(logits_memory_.as<float>(), rows, config().vocab_size);
   OpRunner ops(backend_, buffers_, workspace_);
-  // A gather of step rows is an embedding lookup in the streams.
+  // A gather of step rows is an embedding lookup in the residuals.
   ops.run(EmbeddingParams{.token_ids = plan.logits_rows,
-                          .table = StepBuffers::rows(buffers_.streams, plan.num_tokens),
+                          .table = StepBuffers::rows(buffers_.residuals, plan.num_tokens),
                           .out = gathered});
   ops.run(HcHeadParams{.x = gathered,
                        .copies = config().hc_copies,

@@ -51,13 +51,13 @@ class Model {
   void forward(KvCache& cache, const StepBatch& batch, LayerObserver* observer = nullptr);
 
   // Of the last call: [logits_rows, vocab] and, from forward, [tokens, hc * h]; no rows after
-  // forward_draft, which overwrites the streams. Device memory, valid until the next call.
+  // forward_draft, which overwrites the residuals. Device memory, valid until the next call.
   MatrixView logits() const { return logits_; }
-  MatrixView streams() const { return streams_; }
+  MatrixView residuals() const { return residuals_; }
 
-  // The draft block on the streams of the forward call just made, one logits row a token: token i
+  // The draft block on the residuals of the forward call just made, one logits row a token: token i
   // of `batch` is the token after the i-th of that call, its position that of the i-th. At
-  // most once after each forward call, whose streams it uses up. It keeps its own window in the
+  // most once after each forward call, whose residuals it uses up. It keeps its own window in the
   // cache; `sequences` need not advance.
   void forward_draft(KvCache& cache, const StepBatch& batch);
 
@@ -81,7 +81,7 @@ class Model {
   DeviceBuffer logits_memory_, head_memory_, workspace_;
   DeviceBuffer draft_post_, draft_comb_, draft_memory_;
   ActivationFormat e_proj_activation_, h_proj_activation_;
-  MatrixView logits_, streams_;
+  MatrixView logits_, residuals_;
 };
 
 }  // namespace dsv4

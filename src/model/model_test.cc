@@ -169,7 +169,7 @@ TEST_F(TinyModel, AFullCacheChangesNothing) {
 TEST_F(TinyModel, ZeroTokensAreAStepOfNothing) {
   forward({}, {});
   EXPECT_EQ(model_.logits().rows, 0);
-  EXPECT_EQ(model_.streams().rows, 0);
+  EXPECT_EQ(model_.residuals().rows, 0);
   SequenceCache a(*cache_), b(*cache_);
   forward({}, {{&a, 0, 0}});
   EXPECT_EQ(a.length(), 0);

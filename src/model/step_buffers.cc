@@ -18,7 +18,7 @@ StepBuffers::StepBuffers(Backend& backend, const ModelConfig& config, const Mode
   const std::int64_t o_values = config.num_output_groups * config.o_low_rank;
   const std::int64_t index_values = config.index_heads * config.index_head_dim;
 
-  streams = matrix(tokens, config.hc_copies * hidden);
+  residuals = matrix(tokens, config.hc_copies * hidden);
   x = matrix(tokens, hidden);
   sublayer_out = matrix(tokens, hidden);
   hc_post = array<float>(tokens * config.hc_copies);

@@ -16,7 +16,7 @@ class StepBuffers {
  public:
   StepBuffers(Backend& backend, const ModelConfig& config, const ModelOptions& options);
 
-  MutableMatrixView streams;                     // [T, hc * h], the residual copies
+  MutableMatrixView residuals;                   // [T, hc * h], the residual copies
   MutableMatrixView x, sublayer_out;             // [T, h]
   float *hc_post = nullptr, *hc_comb = nullptr;  // [T, hc], [T, hc, hc]
   MutableMatrixView q_low, q, kv, attention,

@@ -45,7 +45,7 @@ std::vector<float> download(Backend& backend, const MatrixView& m) {
 class LayerByLayer : public LayerObserver {
  public:
   struct Outputs {
-    std::vector<float> streams, attention, experts;  // row after row, over all steps
+    std::vector<float> residuals, attention, experts;  // row after row, over all steps
   };
 
   LayerByLayer(Backend& backend, const GoldenFile& golden, const ModelConfig& config)
@@ -56,15 +56,15 @@ class LayerByLayer : public LayerObserver {
     }
   }
 
-  void before_layer(int layer_idx, const MutableMatrixView& streams) override {
+  void before_layer(int layer_idx, const MutableMatrixView& residuals) override {
     if (layer_idx == 0) return;  // the embedding of the tokens
-    DSV4_CHECK(streams.format == Format::kF32 && streams.row_stride == streams.cols);
+    DSV4_CHECK(residuals.format == Format::kF32 && residuals.row_stride == residuals.cols);
     // The layer has as many outputs as there were tokens in the steps before this one.
-    const std::size_t seen = outputs_[static_cast<std::size_t>(layer_idx)].streams.size();
+    const std::size_t seen = outputs_[static_cast<std::size_t>(layer_idx)].residuals.size();
     const std::vector<float>& recorded = recorded_[static_cast<std::size_t>(layer_idx - 1)];
-    const auto count = static_cast<std::size_t>(streams.rows * streams.cols);
+    const auto count = static_cast<std::size_t>(residuals.rows * residuals.cols);
     DSV4_CHECK(seen + count <= recorded.size());
-    backend_.copy_to_device(streams.data, recorded.data() + seen,
+    backend_.copy_to_device(residuals.data, recorded.data() + seen,
                             static_cast<std::int64_t>(count * sizeof(float)));
     backend_.synchronize();
   }
@@ -74,8 +74,8 @@ class LayerByLayer : public LayerObserver {
   void after_experts(int layer_idx, const MatrixView& out) override {
     append(out, outputs_[static_cast<std::size_t>(layer_idx)].experts);
   }
-  void after_layer(int layer_idx, const MatrixView& streams) override {
-    append(streams, outputs_[static_cast<std::size_t>(layer_idx)].streams);
+  void after_layer(int layer_idx, const MatrixView& residuals) override {
+    append(residuals, outputs_[static_cast<std::size_t>(layer_idx)].residuals);
   }
 
   const Outputs& outputs(int layer_idx) const {
@@ -151,7 +151,7 @@ class Verifier {
         add_layer_checks(layer, "experts", got.experts, golden_.values(prefix + ".ffn_out"), hidden,
                          limits);
       }
-      add_layer_checks(layer, "streams", got.streams, layers.recorded(layer),
+      add_layer_checks(layer, "residuals", got.residuals, layers.recorded(layer),
                        model_.config().hc_copies * hidden, kLayerLimits);
     }
   }
@@ -185,7 +185,7 @@ class Verifier {
     add_logits_check(prompt, "decode_logits", decoded);
   }
 
-  // On the streams of the prefill that has just been made.
+  // On the residuals of the prefill that has just been made.
   void check_draft(SequenceCache& sequence, const GoldenPrompt& prompt) {
     const std::int64_t num_tokens = prompt.num_prefilled;
     const StepSequence sequences[] = {{&sequence, 0, num_tokens}};

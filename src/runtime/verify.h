@@ -47,7 +47,7 @@ struct ErrorLimits {
 inline constexpr ErrorLimits kLayerLimits{2e-6, 1e-4, 1e-1};
 // A sublayer's output is not diluted by the residual copies: a single rounding decision of a cache
 // row shows at full size in every token that attends to it. It tells which half of a layer departs;
-// the streams judge, except in a model that rounds nothing, where kLayerLimits hold here too.
+// the residuals judge, except in a model that rounds nothing, where kLayerLimits hold here too.
 inline constexpr ErrorLimits kSublayerLimits{.max = 1e-1};
 // Logits of the whole model where nothing is rounded on the way (exact rows, activations as they
 // are) ...
@@ -56,7 +56,7 @@ inline constexpr ErrorLimits kExactModelLimits{.max = 2e-5};
 inline constexpr ErrorLimits kRoundedModelLimits{.median = 1e-1};
 
 struct VerifyCheck {
-  std::string name;    // "layer 2 (ratio 128) streams, decode"
+  std::string name;    // "layer 2 (ratio 128) residuals, decode"
   int layer_idx = -1;  // -1: the whole model
   ErrorSummary errors;
   ErrorLimits limits;
