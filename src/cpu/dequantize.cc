@@ -9,6 +9,7 @@
 #include "cpu/dot.h"
 #include "cpu/encode.h"
 #include "cpu/encode_rows.h"
+#include "cpu/row_math.h"
 #include "cpu/scratch.h"
 #include "numerics/bits.h"
 #include "ops/quantize.h"
@@ -16,11 +17,6 @@
 
 namespace dsv4 {
 namespace {
-
-// Rows that a thread takes at once: some 16384 values.
-std::int64_t rows_at_once(const MatrixView& m) {
-  return std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(1, m.cols));
-}
 
 std::int64_t row_scratch_bytes(const MatrixView& m, int num_threads) {
   cpu::Scratch scratch(nullptr);
@@ -64,24 +60,24 @@ void CpuBackend::compute(const AmaxParams& p, const OpContext& context) {
   const cpu::EncodeKernels& kernels = cpu::encode_kernels(targets_);
   const cpu::EncodeRowKernels& row_kernels = cpu::encode_row_kernels(targets_);
   const cpu::Source source = cpu::make_source(p.x, *tables_);
+  const std::int64_t grain = cpu::conversion_grain(p.x.rows, p.x.cols, 16384);
   std::atomic<std::uint32_t> largest = 0;  // magnitudes as bits, NaN above infinity
-  pool_.parallel_for(
-      p.x.rows, rows_at_once(p.x), [&](std::int64_t begin, std::int64_t end, int thread_idx) {
-        std::uint32_t of_rows = 0;
-        for (std::int64_t row = begin; row < end; ++row) {
-          if (p.x.format == Format::kBf16) {
-            const auto* x = static_cast<const std::uint16_t*>(p.x.data) + row * p.x.row_stride;
-            of_rows = std::max(of_rows, std::uint32_t{row_kernels.amax(x, p.x.cols)} << 16);
-          } else {
-            float* const x = values + thread_idx * row_floats;
-            dot_.decode_row(source, row, x);
-            of_rows = std::max(of_rows, f32_bits(kernels.amax(x, p.x.cols)));
-          }
-        }
-        std::uint32_t seen = largest.load();
-        while (of_rows > seen && !largest.compare_exchange_weak(seen, of_rows)) {
-        }
-      });
+  pool_.parallel_for(p.x.rows, grain, [&](std::int64_t begin, std::int64_t end, int thread_idx) {
+    std::uint32_t of_rows = 0;
+    for (std::int64_t row = begin; row < end; ++row) {
+      if (p.x.format == Format::kBf16) {
+        const auto* x = static_cast<const std::uint16_t*>(p.x.data) + row * p.x.row_stride;
+        of_rows = std::max(of_rows, std::uint32_t{row_kernels.amax(x, p.x.cols)} << 16);
+      } else {
+        float* const x = values + thread_idx * row_floats;
+        dot_.decode_row(source, row, x);
+        of_rows = std::max(of_rows, f32_bits(kernels.amax(x, p.x.cols)));
+      }
+    }
+    std::uint32_t seen = largest.load();
+    while (of_rows > seen && !largest.compare_exchange_weak(seen, of_rows)) {
+    }
+  });
   const std::uint32_t bits = largest;
   *p.out = f32_from_bits(bits > kF32InfinityBits ? kF32QuietNanBits : bits);
 }
@@ -94,11 +90,12 @@ void CpuBackend::compute(const DequantizeParams& p, const OpContext& context) {
   if (p.x.empty()) return;
   const cpu::DecodeRowKernels& kernels = cpu::decode_row_kernels(targets_);
   auto* const bf16 = static_cast<std::uint16_t*>(p.out.data);
+  const std::int64_t grain = cpu::conversion_grain(p.x.rows, p.x.cols, 16384);
   if (wants_bf16_table(p)) {
     const cpu::Bf16Table table(p.x.format,
                                p.x.format == Format::kNvfp4 ? *p.x.global_scales : 1.0f);
     const int block_shift = p.x.format == Format::kMxfp4 ? 1 : 0;
-    pool_.parallel_for(p.x.rows, rows_at_once(p.x), [&](std::int64_t begin, std::int64_t end) {
+    pool_.parallel_for(p.x.rows, grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         kernels.decode_e2m1(
             static_cast<const std::uint8_t*>(p.x.data) + row * (p.x.row_stride / 2),
@@ -112,26 +109,25 @@ void CpuBackend::compute(const DequantizeParams& p, const OpContext& context) {
   float* const values =
       cpu::Scratch(context.workspace).take<float>(pool_.num_threads() * row_floats);
   const cpu::Source source = cpu::make_source(p.x, *tables_);
-  pool_.parallel_for(
-      p.x.rows, rows_at_once(p.x), [&](std::int64_t begin, std::int64_t end, int thread_idx) {
-        float* const x = values + thread_idx * row_floats;
-        for (std::int64_t row = begin; row < end; ++row) {
-          if (source.kind == cpu::Source::Kind::kE4m3 && p.out.format == Format::kBf16 &&
-              decode_e4m3_row(kernels, p.x, row, bf16 + row * p.out.row_stride)) {
-            continue;
-          }
-          dot_.decode_row(source, row, x);
-          if (source.interleaved()) cpu::deinterleave(x, row_floats);
-          if (p.out.format == Format::kBf16) {
-            kernels.round_to_bf16(x, p.x.cols, bf16 + row * p.out.row_stride);
-            continue;
-          }
-          // A choice in place of a branch, of which compilers make vectors: a tenth of the time.
-          const float nan = f32_from_bits(kF32QuietNanBits);
-          for (std::int64_t i = 0; i < p.x.cols; ++i) x[i] = x[i] != x[i] ? nan : x[i];
-          store_matrix_row(p.out, row, x);
-        }
-      });
+  pool_.parallel_for(p.x.rows, grain, [&](std::int64_t begin, std::int64_t end, int thread_idx) {
+    float* const x = values + thread_idx * row_floats;
+    for (std::int64_t row = begin; row < end; ++row) {
+      if (source.kind == cpu::Source::Kind::kE4m3 && p.out.format == Format::kBf16 &&
+          decode_e4m3_row(kernels, p.x, row, bf16 + row * p.out.row_stride)) {
+        continue;
+      }
+      dot_.decode_row(source, row, x);
+      if (source.interleaved()) cpu::deinterleave(x, row_floats);
+      if (p.out.format == Format::kBf16) {
+        kernels.round_to_bf16(x, p.x.cols, bf16 + row * p.out.row_stride);
+        continue;
+      }
+      // A choice in place of a branch, of which compilers make vectors: a tenth of the time.
+      const float nan = f32_from_bits(kF32QuietNanBits);
+      for (std::int64_t i = 0; i < p.x.cols; ++i) x[i] = x[i] != x[i] ? nan : x[i];
+      store_matrix_row(p.out, row, x);
+    }
+  });
 }
 
 }  // namespace dsv4

@@ -9,6 +9,7 @@
 #include "cpu/encode_rows.h"
 #include "cpu/matmul.h"
 #include "cpu/quantize.h"
+#include "cpu/row_math.h"
 #include "numerics/nvfp4.h"
 #include "numerics/silu.h"
 
@@ -29,9 +30,6 @@ float row_global_scale(const cpu::EncodeKernels& kernels, const Params& p, std::
   if (p.out.global_scale_stride == 1) p.out.global_scales[row] = global_scale;
   return global_scale;
 }
-
-// Values that a thread takes at once.
-constexpr std::int64_t kGrainValues = 4096;
 
 // The boundaries of a global scale take as long to find as some ten thousand values to encode.
 constexpr std::int64_t kWorthBoundaries = 1 << 18;
@@ -99,7 +97,7 @@ void CpuBackend::compute(const QuantizeParams& p, const OpContext& context) {
   const std::int64_t row_floats = cpu::padded(p.x.cols);
   float* const values =
       cpu::Scratch(context.workspace).take<float>(pool_.num_threads() * row_floats);
-  const std::int64_t grain = std::max<std::int64_t>(1, kGrainValues / p.x.cols);
+  const std::int64_t grain = cpu::conversion_grain(rows, p.x.cols);
   const auto input_row = [&](std::int64_t row) {
     return p.row_idx == nullptr ? row : p.row_idx[row];
   };

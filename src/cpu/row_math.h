@@ -58,4 +58,12 @@ constexpr std::int64_t row_grain(std::int64_t row_elements, std::int64_t chunk_e
   return std::max<std::int64_t>(1, chunk_elements / std::max<std::int64_t>(1, row_elements));
 }
 
+// The same for conversions, which cost so little a value that it counts how near to each other two
+// threads write: by turns a row each, they take cache lines from one another and need twice the
+// time. So a large matrix is cut into 128 to 255 chunks.
+constexpr std::int64_t conversion_grain(std::int64_t rows, std::int64_t cols,
+                                        std::int64_t least = 4096) {
+  return std::max(row_grain(cols, least), rows / 128);
+}
+
 }  // namespace dsv4::cpu

@@ -108,5 +108,15 @@ TEST(RowMath, SquaresAndScaledRowsHaveTheSameBitsOnEveryInstructionSet) {
   }
 }
 
+TEST(ConversionGrain, IsNeverNothingAndLongInLargeMatrices) {
+  EXPECT_EQ(conversion_grain(0, 4096), 1);
+  EXPECT_EQ(conversion_grain(1, 1 << 20), 1);
+  EXPECT_EQ(conversion_grain(255, 4096), 1);
+  EXPECT_EQ(conversion_grain(256, 4096), 2);
+  EXPECT_EQ(conversion_grain(4096, 4096), 32);
+  EXPECT_EQ(conversion_grain(100, 16), 256);
+  EXPECT_EQ(conversion_grain(100, 4096, 16384), 4);
+}
+
 }  // namespace
 }  // namespace dsv4::cpu
