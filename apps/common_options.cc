@@ -11,6 +11,7 @@
 #include <memory>
 #include <random>
 
+#include "backends/backends.h"
 #include "base/error.h"
 #include "console.h"
 #include "text/utf8.h"
@@ -208,12 +209,7 @@ CLI::Validator real_number() {
 
 CLI::Validator device_name() {
   const auto refusal = [](const std::string& text) -> std::string {
-    constexpr std::string_view kGpu = "cuda:";
-    if (text == "reference" || text == "cpu" || text == "cuda") return {};
-    if (text.starts_with(kGpu) && text.size() > kGpu.size() &&
-        text.find_first_not_of("0123456789", kGpu.size()) == std::string::npos) {
-      return {};
-    }
+    if (names_device(text)) return {};
     return fmt::format(
         "\"{}\" names no device; there are reference, cpu, cuda and cuda:N, and 'dsv4 devices' "
         "says which can be used here",

@@ -51,8 +51,7 @@ CLI::Validator whole_number(std::uint64_t low, std::uint64_t high);
 // Takes a number and nothing else.
 CLI::Validator real_number();
 
-// Takes what may name a device, here or on another machine: reference, cpu, cuda, cuda:N. Whether
-// it is there is seen when it is opened.
+// Takes what names_device takes; whether the device is there is seen when it is opened.
 CLI::Validator device_name();
 
 // Takes any text but the empty one, as which an unset variable of a shell comes: '' would read as

@@ -43,21 +43,30 @@ std::unique_ptr<Backend> open_cuda(int device_idx) {
 }
 #endif
 
-// The N of "cuda:N", 0 for "cuda".
+// The digits of "cuda:N", "0" for "cuda"; empty: it is no such name.
+std::string_view cuda_digits(std::string_view name) {
+  constexpr std::string_view kCuda = "cuda", kNumbered = "cuda:";
+  if (name == kCuda) return "0";
+  if (!name.starts_with(kNumbered)) return {};
+  name.remove_prefix(kNumbered.size());
+  const bool is_number = name.find_first_not_of("0123456789") == std::string_view::npos;
+  return is_number ? name : std::string_view();
+}
+
 std::optional<int> cuda_device_idx(std::string_view name) {
-  constexpr std::string_view kCuda = "cuda";
-  if (!name.starts_with(kCuda)) return std::nullopt;
-  name.remove_prefix(kCuda.size());
-  if (name.empty()) return 0;
-  if (name[0] != ':' || name.size() < 2 || name[1] < '0' || name[1] > '9') return std::nullopt;
+  const std::string_view digits = cuda_digits(name);
   int device_idx = 0;
-  const char* const end = name.data() + name.size();
-  const auto [rest, code] = std::from_chars(name.data() + 1, end, device_idx);
-  if (code != std::errc() || rest != end) return std::nullopt;
+  const auto [rest, code] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), device_idx);
+  if (code != std::errc()) return std::nullopt;  // no digits, or no device has such a number
   return device_idx;
 }
 
 }  // namespace
+
+bool names_device(std::string_view name) {
+  return name == "reference" || name == "cpu" || !cuda_digits(name).empty();
+}
 
 std::vector<std::string> built_backends() {
 #ifdef DSV4_WITH_CUDA

@@ -22,6 +22,10 @@ std::vector<std::string> built_backends();
 // CUDA driver, which takes tenths of a second.
 std::vector<std::string> available_backends();
 
+// Whether `name` may name a device, of this machine and build or of another: "reference", "cpu",
+// "cuda", "cuda:N".
+bool names_device(std::string_view name);
+
 // A device of this machine, or a backend that has none.
 struct DeviceReport {
   std::string name;  // as open_backend takes it

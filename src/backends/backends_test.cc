@@ -72,6 +72,17 @@ TEST(Backends, NamesThatOnlyResembleCudaAreUnknown) {
   }
 }
 
+TEST(Backends, NamesOfDevicesAreToldFromOtherWordsWhateverIsHere) {
+  for (const std::string_view name :
+       {"reference", "cpu", "cuda", "cuda:0", "cuda:07", "cuda:2147483648"}) {
+    EXPECT_TRUE(names_device(name)) << name;
+  }
+  for (const std::string_view name : {"", "gpu", "cpu:0", "reference:0", "cud", "cuda:", "cuda0",
+                                      "cuda:x", "cuda:-1", "cuda:0 ", "cuda:0,1", "CUDA"}) {
+    EXPECT_FALSE(names_device(name)) << name;
+  }
+}
+
 TEST(Backends, EveryBackendIsReportedAsUsableOrWithWhatIsMissing) {
   std::vector<std::string> usable;
   bool cuda = false;

@@ -150,7 +150,7 @@ void CpuBackend::compute(const SwigluQuantizeParams& p, const OpContext& context
   const cpu::EncodeKernels& kernels = cpu::encode_kernels(targets_);
   const cpu::Source gate_source = cpu::make_source(p.gate, *tables_);
   const cpu::Source up_source = cpu::make_source(p.up, *tables_);
-  const std::int64_t grain = std::max<std::int64_t>(1, 1024 / p.out.cols);
+  const std::int64_t grain = cpu::row_grain(p.out.cols, 1024);
   pool_.parallel_for(rows, grain, [&](std::int64_t begin, std::int64_t end, int thread_idx) {
     float* const x = values + thread_idx * 2 * row_floats;
     float* const up = x + row_floats;

@@ -62,8 +62,8 @@ void check_plot(const std::filesystem::path& in, const std::filesystem::path& ou
 // Copies what else a model directory has into `out`: plain files at its top, tokenizer and
 // generation_config.json among them, up to kMaxSmallFileBytes each. Left out are weights of any
 // kind, hidden files, the model card README.md, and what a quantisation writes itself. Returns the
-// names, in quotes, that were left out though they are none of these: directories and large files.
-// Throws Error: kIo.
+// names, in quotes, that were left out though they are none of these: larger files, directories,
+// pipes, links to nothing. Throws Error: kIo.
 std::vector<std::string> copy_small_files(const std::filesystem::path& in,
                                           const std::filesystem::path& out);
 

@@ -56,7 +56,7 @@ struct QuantizeResult {
   std::int64_t source_file_bytes = 0;    // of the source's shards
   std::int64_t output_bytes = 0;         // of the output's shards
   std::int64_t resumed_bytes = 0;        // QuantizeProgress::resumed
-  std::int64_t made_bytes = 0;           // what a run before had left to do
+  std::int64_t made_bytes = 0;           // the rest of QuantizeProgress::total
 };
 
 // Writes the quantised checkpoint into `out`: the shards under the source's names, the index,
